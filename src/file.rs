@@ -1,0 +1,100 @@
+//! Model files: [`Weights`] are names -> tensors plus [`Metadata`], whatever the file. [`Weights::open`] looks at the
+//! first bytes, never at the name.
+//!
+//! Names and keys are GGUF's, also for folders of safetensors: those are translated when they are read, so that a
+//! model is loaded by one set of names.
+
+use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
+
+use crate::error::{Error, Result};
+use crate::quant::Format;
+use crate::tensor::{Bytes, Tensor};
+
+pub mod gguf;
+pub mod metadata;
+
+pub use metadata::{Metadata, Value};
+
+/// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.
+#[derive(Debug)]
+pub struct Weights {
+    /// The file or folder that was opened.
+    pub path: PathBuf,
+    /// Keys and values in file order.
+    pub metadata: Metadata,
+    /// Tensors in file order.
+    pub tensors: IndexMap<String, Entry>,
+    /// How rotary pairs lie in query and key rows; GGUF's own converters interleave them for some architectures.
+    pub rope_pairs: RopePairs,
+    /// The contents of `tokenizer.json` and `tokenizer_config.json`, where the model is a folder that has them.
+    pub tokenizer_json: Option<String>,
+    /// See `tokenizer_json`.
+    pub tokenizer_config_json: Option<String>,
+}
+
+/// Which elements of a head rotate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairs {
+    /// As GGUF stores this architecture: interleaved for `llama`, halves for the others.
+    Gguf,
+    /// `i` with `i + dim / 2`, for every architecture, as Hugging Face stores them.
+    Halves,
+}
+
+/// One tensor as the file describes it. It may be of a type that we cannot run, and is listed all the same.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// The type as the file names it, e.g. `Q4_K`, `I32`, or `type 200`.
+    pub type_name: String,
+    /// The format, if it is one of ours.
+    pub format: Option<&'static Format>,
+    /// Offset in its file, in bytes.
+    pub offset: u64,
+    /// Which file of a split model it is in, counted from 0.
+    pub part: usize,
+    /// The stored bytes; empty if the type's size is unknown.
+    pub data: Bytes,
+}
+
+impl Weights {
+    /// Opens a GGUF file (any part of a split one), or a folder of safetensors.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it can't be read, [`Error::File`] if it is something else, [`Error::Gguf`] if it is broken.
+    pub fn open(path: impl AsRef<Path>) -> Result<Weights> {
+        let path = path.as_ref();
+        gguf::open(path)
+    }
+
+    /// Reads a GGUF file that is part of the program. `path` is what errors call it.
+    ///
+    /// # Errors
+    /// [`Error::Gguf`] if it is broken.
+    pub fn from_static(path: impl Into<PathBuf>, bytes: &'static [u8]) -> Result<Weights> {
+        gguf::parse(&path.into(), Bytes::Static(bytes))
+    }
+
+    /// The tensor `name`.
+    ///
+    /// # Errors
+    /// [`Error::MissingTensor`], or [`Error::Tensor`] if its type is not one of ours.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        self.optional_tensor(name)?.ok_or_else(|| Error::MissingTensor { name: name.to_owned() })
+    }
+
+    /// The tensor `name`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if its type is not one of ours.
+    pub fn optional_tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(entry) = self.tensors.get(name) else { return Ok(None) };
+        let format = entry
+            .format
+            .ok_or_else(|| Error::tensor(name, format!("{} is not a type we can run", entry.type_name)))?;
+        Tensor::new(name, entry.shape.clone(), format, entry.data.clone()).map(Some)
+    }
+}

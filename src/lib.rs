@@ -1,0 +1,9 @@
+//! Hadal runs quantized language models.
+
+pub mod error;
+pub mod file;
+pub mod quant;
+pub mod simd;
+pub mod tensor;
+
+pub use error::{Error, Result};

@@ -1,0 +1,2 @@
+//! The `hadal` program.
+fn main() {}

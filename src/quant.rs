@@ -1,0 +1,251 @@
+//! Weight formats as data: a [`Format`] row says how a run of weights is stored, decoded, encoded and multiplied.
+//! [`FORMATS`] is the table; file readers, kernels, `--help`, README and property tests all iterate it.
+//!
+//! A matrix row of `k` weights is `k / block_len` blocks in a row, no padding. A format file states its block as a
+//! `#[repr(C)]` struct of alignment 1 (see [`le`]) with a [`Block`] implementation; the scalar `decode` and `dot`
+//! there *are* the format's definition, and every vector version gives the same bits.
+//! Layouts and formulas: ggml's `ggml-quants.c`, as read in `docs/formats.md`.
+
+use bytemuck::Pod;
+
+use crate::error::{Error, Result};
+use crate::simd::Isa;
+
+pub mod le;
+
+pub mod bf16;
+pub mod f16;
+pub mod f32;
+pub mod q4_0;
+pub mod q8_0;
+
+/// Every format, in the order of GGUF's type ids.
+pub static FORMATS: &[&Format] = &[&f32::FORMAT, &f16::FORMAT, &q4_0::FORMAT, &q8_0::FORMAT, &bf16::FORMAT];
+
+/// The fixed-size unit of a format. `Self` is the block exactly as stored.
+pub trait Block: Pod {
+    /// Weights in a block.
+    const LEN: usize;
+    /// Bytes of a block, written out as a number: the compiler compares it with the struct.
+    const BYTES: usize;
+
+    /// The block's weights, exactly as the reference computes them. `out` has `LEN` elements.
+    fn decode(&self, out: &mut [f32]);
+}
+
+/// A block that can be made from numbers.
+pub trait Encode: Block {
+    /// Quantizes `LEN` finite values, byte for byte as the reference does.
+    fn encode(values: &[f32]) -> Self;
+}
+
+type Decode = fn(&[u8], &mut [f32]);
+type Encoder = fn(&[f32], &mut [u8]);
+
+/// A row of the table: one storage format of weights.
+#[derive(Debug)]
+pub struct Format {
+    /// Lower-case name, the same in files, commands, Rust and WGSL (`wgsl/quant/<name>.wgsl`).
+    pub name: &'static str,
+    /// GGUF's tensor type. Two formats may share one: their bytes tell them apart.
+    pub gguf_id: Option<u32>,
+    /// Weights in a block.
+    pub block_len: usize,
+    /// Bytes of a block.
+    pub block_bytes: usize,
+    decode: Decode,
+    encode: Option<Encoder>,
+    /// How a row is multiplied; `None` for formats that only activations take.
+    pub dot: Option<Dot>,
+}
+
+/// How rows of a format are multiplied with an input vector.
+#[derive(Debug)]
+pub struct Dot {
+    /// What the input is quantized to first; a plain float format means "not at all".
+    pub input: &'static Format,
+    /// One function an instruction set, the scalar one first. All give the same bits.
+    pub arms: &'static [Arm],
+}
+
+/// The dot product of one row of weights with one input row, for one instruction set.
+#[derive(Clone, Copy, Debug)]
+pub struct Arm {
+    /// The instruction set that `call` needs.
+    pub isa: Isa,
+    /// Weights and input as bytes, whole blocks, covering the same number of elements.
+    ///
+    /// # Safety
+    /// The CPU must have `isa`.
+    pub call: unsafe fn(&[u8], &[u8]) -> f32,
+}
+
+/// The dot of one format on this machine, picked once per matrix. See [`Format::row_dot`].
+#[derive(Clone, Copy, Debug)]
+pub struct RowDot(Arm);
+
+impl RowDot {
+    /// Sum over k of `weights[k] * input[k]` in the format's pinned order.
+    #[inline]
+    pub fn call(self, weights: &[u8], input: &[u8]) -> f32 {
+        // SAFETY: `Format::row_dot` is the only maker and takes only arms whose Isa is available.
+        unsafe { (self.0.call)(weights, input) }
+    }
+
+    /// The instruction set it runs on.
+    pub fn isa(self) -> Isa {
+        self.0.isa
+    }
+}
+
+/// Arms of a [`Dot`] from typed functions: `arms![Block, q8_0::Block; Scalar: dot, Avx2: avx2::dot]`.
+/// An entry may carry a `#[cfg]`.
+macro_rules! arms {
+    ($weights:ty, $input:ty; $($(#[$attribute:meta])* $isa:ident: $dot:path),+ $(,)?) => {
+        &[$($(#[$attribute])* $crate::quant::Arm {
+            isa: $crate::simd::Isa::$isa,
+            call: {
+                #[allow(unused_unsafe, reason = "the scalar arm is safe to call")]
+                unsafe fn erased(weights: &[u8], input: &[u8]) -> f32 {
+                    let weights: &[$weights] = bytemuck::cast_slice(weights);
+                    let input: &[$input] = bytemuck::cast_slice(input);
+                    // SAFETY: the caller promises the instruction set that the arm is listed under.
+                    unsafe { $dot(weights, input) }
+                }
+                erased
+            },
+        }),+]
+    };
+}
+pub(crate) use arms;
+
+impl Format {
+    /// A row for `B` without encoder or dot. Fails to compile if `B` is not the size it claims, or is aligned.
+    pub const fn new<B: Block>(name: &'static str, gguf_id: Option<u32>) -> Self {
+        assert!(size_of::<B>() == B::BYTES, "Block::BYTES is not the size of the struct");
+        assert!(align_of::<B>() == 1, "blocks are read in place at any offset: use quant::le fields");
+        Format {
+            name,
+            gguf_id,
+            block_len: B::LEN,
+            block_bytes: B::BYTES,
+            decode: decode_blocks::<B>,
+            encode: None,
+            dot: None,
+        }
+    }
+
+    /// Adds the encoder of `B`.
+    pub const fn encoder<B: Encode>(mut self) -> Self {
+        self.encode = Some(encode_blocks::<B>);
+        self
+    }
+
+    /// Adds the dot with inputs of the format `input`.
+    pub const fn dot(mut self, input: &'static Format, arms: &'static [Arm]) -> Self {
+        self.dot = Some(Dot { input, arms });
+        self
+    }
+
+    /// The row named `name`, whatever its case.
+    pub fn by_name(name: &str) -> Option<&'static Format> {
+        FORMATS.iter().copied().find(|format| format.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The rows that GGUF's type `id` may mean: none, one, or (id 42) two.
+    pub fn by_gguf_id(id: u32) -> impl Iterator<Item = &'static Format> {
+        FORMATS.iter().copied().filter(move |format| format.gguf_id == Some(id))
+    }
+
+    /// Stored bits per weight.
+    pub fn bits_per_weight(&self) -> f64 {
+        self.block_bytes as f64 * 8.0 / self.block_len as f64
+    }
+
+    /// Bytes of `len` weights.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if `len` is no whole number of blocks or the size overflows.
+    pub fn bytes_for(&self, len: usize) -> Result<usize> {
+        if !len.is_multiple_of(self.block_len) {
+            return Err(
+                self.error(format!("{len} weights are no whole number of blocks of {}", self.block_len))
+            );
+        }
+        (len / self.block_len)
+            .checked_mul(self.block_bytes)
+            .ok_or_else(|| self.error(format!("{len} weights: size overflow")))
+    }
+
+    /// Whether [`Format::encode`] works.
+    pub fn has_encoder(&self) -> bool {
+        self.encode.is_some()
+    }
+
+    /// The weights stored in `bytes`, bit for bit as the reference decodes them.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if `bytes` is not exactly the storage of `out.len()` weights.
+    pub fn decode(&self, bytes: &[u8], out: &mut [f32]) -> Result<()> {
+        self.check(bytes.len(), out.len())?;
+        (self.decode)(bytes, out);
+        Ok(())
+    }
+
+    /// Quantizes `values` into `out`, byte for byte as the reference does.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] names the first NaN or infinity; [`Error::Format`] if the lengths do not match or the
+    /// format has no encoder.
+    pub fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::NonFinite { format: self.name, index, value: values[index] });
+        }
+        self.quantize(values, out)
+    }
+
+    /// [`Format::encode`] for activations on the hot path: a NaN or infinity is not looked for, and gives some
+    /// defined but meaningless block.
+    ///
+    /// # Errors
+    /// As [`Format::encode`], less `NonFinite`.
+    pub fn quantize(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+        let encode = self.encode.ok_or_else(|| self.error("has no encoder".into()))?;
+        self.check(out.len(), values.len())?;
+        encode(values, out);
+        Ok(())
+    }
+
+    /// The fastest dot that `isa` allows; `None` if the format is never multiplied. It is the scalar one if the
+    /// CPU lacks `isa`.
+    pub fn row_dot(&self, isa: Isa) -> Option<RowDot> {
+        let arms = self.dot.as_ref()?.arms;
+        arms.iter().rev().find(|arm| arm.isa <= isa && arm.isa.is_available()).copied().map(RowDot)
+    }
+
+    fn check(&self, bytes: usize, len: usize) -> Result<()> {
+        let expected = self.bytes_for(len)?;
+        if bytes != expected {
+            return Err(self.error(format!("{len} weights are {expected} bytes, not {bytes}")));
+        }
+        Ok(())
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::Format { format: self.name, message }
+    }
+}
+
+fn decode_blocks<B: Block>(bytes: &[u8], out: &mut [f32]) {
+    let blocks: &[B] = bytemuck::cast_slice(bytes);
+    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(B::LEN)) {
+        block.decode(out);
+    }
+}
+
+fn encode_blocks<B: Encode>(values: &[f32], out: &mut [u8]) {
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    for (block, values) in blocks.iter_mut().zip(values.chunks_exact(B::LEN)) {
+        *block = B::encode(values);
+    }
+}

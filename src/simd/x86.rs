@@ -1,0 +1,62 @@
+//! The few AVX2 operations that the block dots are written in. Loads take array references, so the bytes they
+//! read are proven to be there; this is the only place of `unsafe` in the kernels.
+
+use std::arch::x86_64::*;
+
+/// 32 bytes from memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load32(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the reference proves 32 readable bytes; `loadu` asks for no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 32 signed bytes from memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load32i(bytes: &[i8; 32]) -> __m256i {
+    // SAFETY: the reference proves 32 readable bytes; `loadu` asks for no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 16 bytes from memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the reference proves 16 readable bytes; `loadu` asks for no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// 16 bytes to 32 nibbles: low ones in lanes 0..16, high ones in lanes 16..32.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn nibbles(bytes: &[u8; 16]) -> __m256i {
+    let raw = load16(bytes);
+    let both = _mm256_set_m128i(_mm_srli_epi16::<4>(raw), raw);
+    _mm256_and_si256(both, _mm256_set1_epi8(15))
+}
+
+/// Exact products of unsigned `codes` and signed `input` bytes, summed in fours: 8 × i32.
+/// Pair sums are i16: the caller's codes must keep `2 * max(code) * 127` below 32768.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn dot_u8_i8(codes: __m256i, input: __m256i) -> __m256i {
+    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, input), _mm256_set1_epi16(1))
+}
+
+/// Exact products of signed `codes` (any value) and signed `input` (never -128), summed in fours: 8 × i32.
+/// The sign moves from the code to the input, so that the unsigned-by-signed instruction applies.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn dot_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
+    dot_u8_i8(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
+}
+
+/// Sum of 8 × i32.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum_i32(v: __m256i) -> i32 {
+    let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+    let v = _mm_add_epi32(v, _mm_unpackhi_epi64(v, v));
+    _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32::<1>(v)))
+}

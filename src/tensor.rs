@@ -1,0 +1,160 @@
+//! A [`Tensor`]: a shape, a format and bytes that are owned, memory-mapped or part of the program.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+use crate::error::{Error, Result};
+use crate::quant::Format;
+
+/// Bytes that clone without copying.
+#[derive(Clone)]
+pub enum Bytes {
+    /// On the heap.
+    Owned(Arc<[u8]>),
+    /// A range of a memory-mapped file, which stays mapped as long as this lives.
+    Mapped(Arc<Mmap>, Range<usize>),
+    /// Compiled into the program.
+    Static(&'static [u8]),
+}
+
+impl Bytes {
+    /// The sub-range `range`, without copying except for owned bytes; `None` if it reaches past the end.
+    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+        let part = self.get(range.clone())?;
+        Some(match self {
+            Bytes::Owned(_) => Bytes::Owned(part.into()),
+            Bytes::Static(bytes) => Bytes::Static(bytes.get(range)?),
+            Bytes::Mapped(map, outer) => {
+                Bytes::Mapped(map.clone(), outer.start + range.start..outer.start + range.end)
+            }
+        })
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::Mapped(map, range) => &map[range.clone()],
+            Bytes::Static(bytes) => bytes,
+        }
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// A named array of weights. The last dimension is contiguous: a matrix is rows × columns, and a product with it
+/// takes inputs of `columns` and gives outputs of `rows`.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+    format: &'static Format,
+    data: Bytes,
+}
+
+impl Tensor {
+    /// # Errors
+    /// [`Error::Tensor`] if a row is no whole number of blocks, the size overflows, or `data` has another length.
+    pub fn new(
+        name: impl Into<String>,
+        shape: Vec<usize>,
+        format: &'static Format,
+        data: Bytes,
+    ) -> Result<Self> {
+        let name = name.into();
+        let columns = shape.last().copied().unwrap_or(1);
+        let row_bytes = format.bytes_for(columns).map_err(|error| Error::tensor(&name, error.to_string()))?;
+        let rows = shape.iter().rev().skip(1).try_fold(1usize, |product, &dim| product.checked_mul(dim));
+        let bytes = rows.and_then(|rows| rows.checked_mul(row_bytes));
+        if bytes != Some(data.len()) {
+            let message = match bytes {
+                Some(bytes) => format!("{shape:?} as {} is {bytes} bytes, found {}", format.name, data.len()),
+                None => format!("{shape:?}: size overflow"),
+            };
+            return Err(Error::tensor(name, message));
+        }
+        Ok(Tensor { name, shape, format, data })
+    }
+
+    /// An f32 tensor from numbers.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if `values` does not fill `shape`.
+    pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Result<Self> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Tensor::new(name, shape, &crate::quant::f32::FORMAT, Bytes::Owned(bytes.into()))
+    }
+
+    /// The name in the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Dimensions, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How the weights are stored.
+    pub fn format(&self) -> &'static Format {
+        self.format
+    }
+
+    /// Elements in all.
+    pub fn len(&self) -> usize {
+        self.rows() * self.columns()
+    }
+
+    /// Whether a dimension is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The last dimension.
+    pub fn columns(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// The product of all dimensions but the last.
+    pub fn rows(&self) -> usize {
+        self.shape.iter().rev().skip(1).product()
+    }
+
+    /// The stored bytes, rows in order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        self.columns() / self.format.block_len * self.format.block_bytes
+    }
+
+    /// The stored bytes of row `row`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, row: usize) -> &[u8] {
+        let bytes = self.row_bytes();
+        &self.data[row * bytes..(row + 1) * bytes]
+    }
+
+    /// All weights as f32.
+    ///
+    /// # Errors
+    /// Never in practice: the length was checked when the tensor was made.
+    pub fn to_f32(&self) -> Result<Vec<f32>> {
+        let mut values = vec![0.0; self.len()];
+        self.format.decode(&self.data, &mut values)?;
+        Ok(values)
+    }
+}
