@@ -2,7 +2,6 @@
 
 use crate::cache::LayerCache;
 use crate::error::Result;
-use crate::layers::Linear;
 use crate::tensor::Tensor;
 
 pub mod cpu;
@@ -53,6 +52,15 @@ impl Hidden {
     }
 }
 
+/// The operands of y = W x + b. Its `forward` is in `layers`.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// outputs × inputs.
+    pub weight: Tensor,
+    /// outputs.
+    pub bias: Option<Vec<f32>>,
+}
+
 /// Where the rows of a [`Hidden`] stand in the sequence: row `i` is at position `start + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -62,7 +70,7 @@ pub struct Span {
     pub len: usize,
 }
 
-/// Cosines and sines of a [`Span`]: rows × (rotated dimensions / 2) each, made by [`crate::layers::Rope`].
+/// Cosines and sines of a [`Span`]: rows × (rotated dimensions / 2) each, made by `layers::Rope`.
 #[derive(Clone, Debug)]
 pub struct Rotation {
     /// cos(angle) times the attention factor of yarn.

@@ -3,20 +3,11 @@
 use crate::backend::{AttentionShape, Backend, Gate, Hidden, Rotation, Span};
 use crate::cache::LayerCache;
 use crate::error::Result;
-use crate::tensor::Tensor;
 
 pub mod rope;
 
+pub use crate::backend::Linear;
 pub use rope::Rope;
-
-/// y = W x + b.
-#[derive(Clone, Debug)]
-pub struct Linear {
-    /// outputs × inputs.
-    pub weight: Tensor,
-    /// outputs.
-    pub bias: Option<Vec<f32>>,
-}
 
 impl Linear {
     /// tokens × inputs to tokens × outputs.

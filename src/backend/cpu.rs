@@ -3,10 +3,9 @@
 
 use rayon::prelude::*;
 
-use super::{AttentionShape, Backend, Gate, Hidden, Rotation, Span};
+use super::{AttentionShape, Backend, Gate, Hidden, Linear, Rotation, Span};
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
-use crate::layers::Linear;
 use crate::math::{self, per_isa};
 use crate::simd::Isa;
 use crate::tensor::Tensor;

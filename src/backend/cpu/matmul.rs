@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use rayon::prelude::*;
 
 use super::Activations;
-use crate::backend::Hidden;
+use crate::backend::{Hidden, Linear};
 use crate::error::{Error, Result};
-use crate::layers::Linear;
 use crate::quant::{Format, RowDot, f32};
 use crate::simd::Isa;
 use crate::tensor::Tensor;
