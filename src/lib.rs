@@ -9,7 +9,9 @@ pub mod layers;
 pub mod math;
 pub mod model;
 pub mod quant;
+pub mod sample;
 pub mod simd;
 pub mod tensor;
 
 pub use error::{Error, Result};
+pub use sample::{Sampler, Sampling};
