@@ -17,13 +17,14 @@ pub mod bf16;
 pub mod f16;
 pub mod f32;
 mod k;
-
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;
 pub mod q5_0;
 pub mod q5_1;
-
+pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
 pub mod q8_1;
@@ -39,7 +40,10 @@ pub static FORMATS: &[&Format] = &[
     &q5_1::FORMAT,
     &q8_0::FORMAT,
     &q8_1::FORMAT,
+    &q2_k::FORMAT,
+    &q3_k::FORMAT,
     &q4_k::FORMAT,
+    &q5_k::FORMAT,
     &q6_k::FORMAT,
     &q8_k::FORMAT,
     &bf16::FORMAT,

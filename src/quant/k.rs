@@ -22,6 +22,28 @@ pub(super) fn scaled_sums(mins: &[i8], sums: &[I16; 16]) -> i32 {
     mins.iter().zip(sums.chunks_exact(len)).map(|(&min, sums)| i32::from(min) * group(sums)).sum()
 }
 
+/// The 256 codes of Q4_K and the low four bits of Q5_K's: byte 32 * p + i is code i of group 2p (low nibble) and of
+/// group 2p + 1 (high).
+pub(super) fn unpack_nibbles(bytes: &[u8; 128]) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (j, code) in codes.iter_mut().enumerate() {
+        let group = j / 32;
+        *code = (bytes[group / 2 * 32 + j % 32] >> (4 * (group % 2)) & 15).cast_signed();
+    }
+    codes
+}
+
+/// The 256 codes of Q2_K and the low two bits of Q3_K's: bit pair s of byte 32 * half + i is code i of section s of
+/// the half.
+pub(super) fn unpack_bit_pairs(bytes: &[u8; 64]) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (j, code) in codes.iter_mut().enumerate() {
+        let (half, section) = (j / 128, j % 128 / 32);
+        *code = (bytes[32 * half + j % 32] >> (2 * section) & 3).cast_signed();
+    }
+    codes
+}
+
 /// Eight 6-bit scales and eight 6-bit minimums from 12 bytes. The first four of each are the low six bits of bytes
 /// 0..4 and 4..8; the last four have their low nibbles in bytes 8..12 (scale below, minimum above) and their upper
 /// two bits on top of those bytes.

@@ -23,25 +23,18 @@ pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12)).dot(
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
 
-impl Block {
-    fn codes(&self) -> [i8; 256] {
-        let mut codes = [0; 256];
-        for (pair, bytes) in self.nibbles.as_chunks::<32>().0.iter().enumerate() {
-            for (i, &byte) in bytes.iter().enumerate() {
-                codes[64 * pair + i] = (byte & 15).cast_signed();
-                codes[64 * pair + 32 + i] = (byte >> 4).cast_signed();
-            }
-        }
-        codes
-    }
-}
-
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 144;
 
     fn decode(&self, out: &mut [f32]) {
-        k::decode_groups_of_32(self.scale, self.min, &self.group_scales, &self.codes(), out);
+        k::decode_groups_of_32(
+            self.scale,
+            self.min,
+            &self.group_scales,
+            &k::unpack_nibbles(&self.nibbles),
+            out,
+        );
     }
 }
 
@@ -50,7 +43,7 @@ fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input) {
         let (scales, mins) = k::unpack_scales(&w.group_scales);
-        let integer = k::scaled_dot(&w.codes(), &scales, &x.codes);
+        let integer = k::scaled_dot(&k::unpack_nibbles(&w.nibbles), &scales, &x.codes);
         let offset = k::scaled_sums(&mins, &x.sums);
         let scale_x = x.scale.get();
         sum += (w.scale.get() * scale_x) * integer as f32 - (w.min.get() * scale_x) * offset as f32;
