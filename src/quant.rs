@@ -13,14 +13,57 @@ use crate::simd::Isa;
 
 pub mod le;
 
+mod codebook;
+mod grids;
+
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2_0_g64;
 pub mod q4_0;
 pub mod q8_0;
+pub mod q8_k;
+pub mod tq1_0;
+pub mod tq2_0;
 
 /// Every format, in the order of GGUF's type ids.
-pub static FORMATS: &[&Format] = &[&f32::FORMAT, &f16::FORMAT, &q4_0::FORMAT, &q8_0::FORMAT, &bf16::FORMAT];
+pub static FORMATS: &[&Format] = &[
+    &f32::FORMAT,
+    &f16::FORMAT,
+    &q4_0::FORMAT,
+    &q8_0::FORMAT,
+    &q8_k::FORMAT,
+    &iq2_xxs::FORMAT,
+    &iq2_xs::FORMAT,
+    &iq3_xxs::FORMAT,
+    &iq1_s::FORMAT,
+    &iq4_nl::FORMAT,
+    &iq3_s::FORMAT,
+    &iq2_s::FORMAT,
+    &iq4_xs::FORMAT,
+    &iq1_m::FORMAT,
+    &bf16::FORMAT,
+    &tq1_0::FORMAT,
+    &tq2_0::FORMAT,
+    &mxfp4::FORMAT,
+    &nvfp4::FORMAT,
+    &q1_0::FORMAT,
+    &q2_0::FORMAT,
+    &q2_0_g64::FORMAT,
+];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.
 pub trait Block: Pod {
