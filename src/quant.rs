@@ -4,7 +4,7 @@
 //! A matrix row of `k` weights is `k / block_len` blocks in a row, no padding. A format file states its block as a
 //! `#[repr(C)]` struct of alignment 1 (see [`le`]) with a [`Block`] implementation; the scalar `decode` and `dot`
 //! there *are* the format's definition, and every vector version gives the same bits.
-//! Layouts and formulas: ggml's `ggml-quants.c`, as read in `docs/formats.md`.
+//! Layouts and formulas: those of ggml, each stated at the head of its file.
 
 use bytemuck::Pod;
 
@@ -13,10 +13,27 @@ use crate::simd::Isa;
 
 pub mod le;
 
+mod codebook;
+mod grids;
+mod k;
+
 pub mod bf16;
 pub mod f16;
 pub mod f32;
-mod k;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2_0_g64;
 pub mod q2_k;
 pub mod q3_k;
 pub mod q4_0;
@@ -29,6 +46,8 @@ pub mod q6_k;
 pub mod q8_0;
 pub mod q8_1;
 pub mod q8_k;
+pub mod tq1_0;
+pub mod tq2_0;
 
 /// Every format, in the order of GGUF's type ids.
 pub static FORMATS: &[&Format] = &[
@@ -46,7 +65,23 @@ pub static FORMATS: &[&Format] = &[
     &q5_k::FORMAT,
     &q6_k::FORMAT,
     &q8_k::FORMAT,
+    &iq2_xxs::FORMAT,
+    &iq2_xs::FORMAT,
+    &iq3_xxs::FORMAT,
+    &iq1_s::FORMAT,
+    &iq4_nl::FORMAT,
+    &iq3_s::FORMAT,
+    &iq2_s::FORMAT,
+    &iq4_xs::FORMAT,
+    &iq1_m::FORMAT,
     &bf16::FORMAT,
+    &tq1_0::FORMAT,
+    &tq2_0::FORMAT,
+    &mxfp4::FORMAT,
+    &nvfp4::FORMAT,
+    &q1_0::FORMAT,
+    &q2_0::FORMAT,
+    &q2_0_g64::FORMAT,
 ];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.

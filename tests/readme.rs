@@ -9,13 +9,15 @@ use hadal::simd::Isa;
 fn models() -> String {
     let mut table = String::from("| architecture | models | graph |\n|---|---|---|\n");
     for row in ARCHITECTURES {
-        writeln!(table, "| `{}` | {} | {} |", row.name, row.models, row.features).expect("writing to a string");
+        writeln!(table, "| `{}` | {} | {} |", row.name, row.models, row.features)
+            .expect("writing to a string");
     }
     table
 }
 
 fn formats() -> String {
-    let mut table = String::from("| format | bits | block | runs | encode | AVX2 |\n|---|---|---|---|---|---|\n");
+    let mut table =
+        String::from("| format | bits | block | runs | encode | AVX2 |\n|---|---|---|---|---|---|\n");
     let tick = |yes| if yes { "yes" } else { "" };
     for row in FORMATS {
         let vectorized = row.dot.as_ref().is_some_and(|dot| dot.arms.iter().any(|arm| arm.isa == Isa::Avx2));
@@ -52,6 +54,9 @@ fn tables_are_true() {
     if std::env::var_os("HADAL_UPDATE").is_some() {
         std::fs::write("README.md", readme).expect("a writable README");
     } else {
-        assert!(wrong.is_empty(), "out of date: {wrong:?}; HADAL_UPDATE=1 cargo test --test readme writes them");
+        assert!(
+            wrong.is_empty(),
+            "out of date: {wrong:?}; HADAL_UPDATE=1 cargo test --test readme writes them"
+        );
     }
 }

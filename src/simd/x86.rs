@@ -102,3 +102,27 @@ pub fn half(value: f32) -> [u8; 2] {
     let halves = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_set_ss(value));
     (_mm_cvtsi128_si32(halves) as u16).to_le_bytes()
 }
+
+/// For each index (0..16), the byte of `table`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn lookup16(table: &[i8; 16], indices: __m256i) -> __m256i {
+    let table = load16(bytemuck::cast_ref(table));
+    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices)
+}
+
+/// [`dot_i8_i8`] with sums of two instead of four: 16 × i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn pairs_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
+    _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
+}
+
+/// Sums of the lower and the upper 4 × i32.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum_fours(v: __m256i) -> [i32; 2] {
+    let twos = _mm256_add_epi32(v, _mm256_unpackhi_epi64(v, v));
+    let ones = _mm256_add_epi32(twos, _mm256_shuffle_epi32::<1>(twos));
+    [_mm256_cvtsi256_si32(ones), _mm256_extract_epi32::<4>(ones)]
+}
