@@ -1,4 +1,5 @@
-//! Golden tensors from `tests/data/**/*.safetensors`, looked up by name, and a seeded source of test numbers.
+//! Golden tensors from `tests/data/**/*.safetensors`, looked up by name.
+#![allow(dead_code, reason = "each test program uses its own part of it")]
 
 use std::path::Path;
 
@@ -40,6 +41,27 @@ impl Golden {
     /// A tensor of doubles.
     pub fn doubles(&self, name: &str) -> Option<Rows<f64>> {
         self.rows(name, Dtype::F64, f64::from_le_bytes)
+    }
+
+    /// A tensor of token ids, stored as I32.
+    pub fn ids(&self, name: &str) -> Vec<u32> {
+        let rows =
+            self.rows(name, Dtype::I32, i32::from_le_bytes).unwrap_or_else(|| panic!("{name} is missing"));
+        rows.values.into_iter().map(|id| u32::try_from(id).expect("an id")).collect()
+    }
+
+    /// A text of the file's metadata.
+    pub fn metadata(&self, key: &str) -> String {
+        let (_, header) = SafeTensors::read_metadata(&self.0).expect("golden files are safetensors");
+        let metadata = header.metadata().as_ref().expect("metadata");
+        metadata.get(key).unwrap_or_else(|| panic!("{key} is missing")).clone()
+    }
+
+    /// Writes the tensors whose names do not begin with `_` to a file of their own: the weights of a tiny model.
+    pub fn write_weights(&self, path: &Path) {
+        let file = SafeTensors::deserialize(&self.0).expect("golden files are safetensors");
+        let weights = file.tensors().into_iter().filter(|(name, _)| !name.starts_with('_'));
+        safetensors::serialize_to_file(weights, None, path).expect("a writable folder");
     }
 
     fn rows<T, const N: usize>(

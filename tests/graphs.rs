@@ -1,0 +1,208 @@
+//! Model graphs: tiny random models against reference logits, and the promise that every batching, thread count and
+//! instruction set gives the same bits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hadal::backend::cpu::{Activations, Cpu};
+use hadal::cache::{CacheType, KvCache};
+use hadal::file::{Metadata, RopePairs, Value, Weights};
+use hadal::model::{self, Model, Outputs};
+use hadal::simd::Isa;
+use hadal::tensor::Bytes;
+
+#[path = "support/golden.rs"]
+mod golden;
+
+use golden::Golden;
+
+/// A folder with `config.json` and `model.safetensors` made from a golden file: weights are the tensors whose names
+/// do not begin with `_`.
+fn folder_of(golden: &Golden) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("config.json"), golden.metadata("config")).expect("written");
+    golden.write_weights(&folder.path().join("model.safetensors"));
+    folder
+}
+
+fn logits(model: &dyn Model, tokens: &[u32], parts: &[usize], cpu: &Cpu, cache: CacheType) -> Vec<f32> {
+    let mut cache = KvCache::new(&model.cache_shape(), cache, 4096).expect("memory for a small cache");
+    let mut values = Vec::new();
+    let mut rest = tokens;
+    for &part in parts {
+        let (now, later) = rest.split_at(part.min(rest.len()));
+        rest = later;
+        if !now.is_empty() {
+            values.extend(
+                model.forward(now, &mut cache, Outputs::All, cpu).expect("a forward pass").into_values(),
+            );
+        }
+    }
+    assert!(rest.is_empty(), "the parts cover all tokens");
+    values
+}
+
+fn max_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn tiny_llama_with_llama3_rope_matches_the_reference() {
+    let golden = Golden::open("mlx/model_llama3_tied.safetensors");
+    let folder = folder_of(&golden);
+    let model = model::load(&Weights::open(folder.path()).expect("a readable folder")).expect("a model");
+    let ids: Vec<u32> = golden.ids("_ids");
+    let split: usize = golden.metadata("split").parse().expect("a number");
+    let cpu = Cpu::new(Some(2), None, Activations::Quantized).expect("threads");
+
+    let full = logits(&*model, &ids, &[ids.len()], &cpu, CacheType::F32);
+    let difference = max_difference(&full, &golden.floats("_logits_full").expect("logits").values);
+    assert!(difference < 1e-4, "one piece: {difference}");
+    let mut parts = vec![1; ids.len() - split + 1];
+    parts[0] = split;
+    let cached = logits(&*model, &ids, &parts, &cpu, CacheType::F32);
+    let difference = max_difference(&cached, &golden.floats("_logits_cached").expect("logits").values);
+    assert!(difference < 1e-4, "token by token: {difference}");
+}
+
+/// Random weights in [-0.5, 0.5), the same on every machine.
+fn noise(seed: u64, len: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| random.f32() - 0.5).collect()
+}
+
+/// A small random model of `architecture` whose matrices are stored in `format`. Rows are `hidden` wide, a multiple of
+/// the format's block; heads of 32, four to one key/value head; Gemma's windows see 24 tokens.
+fn random_model(architecture: &str, format: &str, hidden: usize) -> Arc<dyn Model> {
+    let (heads, kv_heads) = (hidden / 32, (hidden / 128).max(1));
+    let format = hadal::quant::Format::by_name(format).expect("a known format");
+    let mut weights = Weights {
+        path: PathBuf::from("random"),
+        metadata: Metadata::default(),
+        tensors: indexmap::IndexMap::new(),
+        parts: Vec::new(),
+        rope_pairs: RopePairs::Gguf,
+        tokenizer_json: None,
+        tokenizer_config_json: None,
+    };
+    let mut key = |name: &str, value: Value| {
+        weights.metadata.0.insert(name.replace('*', architecture), value);
+    };
+    key("general.architecture", Value::String(architecture.into()));
+    for (name, value) in [
+        ("*.block_count", 2),
+        ("*.context_length", 4096),
+        ("*.embedding_length", hidden as u64),
+        ("*.feed_forward_length", hidden as u64),
+        ("*.attention.head_count", heads as u64),
+        ("*.attention.head_count_kv", kv_heads as u64),
+        ("*.attention.key_length", 32),
+        ("*.attention.sliding_window_pattern", 2),
+    ] {
+        key(name, Value::Unsigned(value));
+    }
+    if architecture == "gemma3" {
+        key("*.attention.sliding_window", Value::Unsigned(24));
+    }
+    key("*.attention.layer_norm_rms_epsilon", Value::Float(1e-6));
+
+    let mut seed = 0;
+    let mut add = |name: String, shape: &[usize]| {
+        seed += 1;
+        let values = noise(seed, shape.iter().product());
+        let format = if shape.len() > 1 { format } else { &hadal::quant::f32::FORMAT };
+        let values: Vec<f32> = if shape.len() > 1 {
+            values.iter().map(|value| value * 0.25).collect()
+        } else {
+            values.iter().map(|value| value + 1.0).collect()
+        };
+        let mut bytes = vec![0; format.bytes_for(values.len()).expect("whole blocks")];
+        format.encode(&values, &mut bytes).expect("finite");
+        let entry = hadal::file::Entry {
+            shape: shape.to_vec(),
+            type_name: format.name.to_uppercase(),
+            type_id: format.gguf_id,
+            format: Some(format),
+            offset: 0,
+            part: 0,
+            data: Bytes::Owned(bytes.into()),
+        };
+        weights.tensors.insert(name, entry);
+    };
+    add("token_embd.weight".into(), &[64, hidden]);
+    add("output_norm.weight".into(), &[hidden]);
+    for layer in 0..2 {
+        for (name, shape) in [
+            ("attn_norm.weight", &[hidden][..]),
+            ("attn_q.weight", &[hidden, hidden]),
+            ("attn_k.weight", &[kv_heads * 32, hidden]),
+            ("attn_v.weight", &[kv_heads * 32, hidden]),
+            ("attn_output.weight", &[hidden, hidden]),
+            ("attn_q.bias", &[hidden]),
+            ("attn_q_norm.weight", &[32]),
+            ("attn_k_norm.weight", &[32]),
+            ("post_attention_norm.weight", &[hidden]),
+            ("ffn_norm.weight", &[hidden]),
+            ("ffn_gate.weight", &[hidden, hidden]),
+            ("ffn_up.weight", &[hidden, hidden]),
+            ("ffn_down.weight", &[hidden, hidden]),
+            ("post_ffw_norm.weight", &[hidden]),
+        ] {
+            add(format!("blk.{layer}.{name}"), shape);
+        }
+    }
+    model::load(&weights).expect("a well-formed model")
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// One-shot prefill, chunked prefill and token by token give the same bits at every prompt length from 1 to 600.
+#[test]
+fn every_prompt_length_and_chunking_gives_the_same_bits() {
+    for (architecture, format) in [("llama", "q8_0"), ("gemma3", "q4_0"), ("qwen2", "f16")] {
+        let model = random_model(architecture, format, 64);
+        let tokens: Vec<u32> = (0..600u32).map(|i| i * i % 61).collect();
+        let cpu = Cpu::new(Some(2), None, Activations::Quantized).expect("threads");
+        let reference = logits(&*model, &tokens, &vec![1; tokens.len()], &cpu, CacheType::F16);
+        let vocab = model.config().vocab;
+        assert!(reference.iter().all(|value| value.is_finite()));
+        for length in 1..=tokens.len() {
+            let expected = &reference[(length - 1) * vocab..length * vocab];
+            let mut cache = KvCache::new(&model.cache_shape(), CacheType::F16, 600).expect("memory");
+            let one = model.forward(&tokens[..length], &mut cache, Outputs::Last, &cpu).expect("a pass");
+            assert_eq!(bits(one.values()), bits(expected), "{architecture}, one piece of {length}");
+        }
+        for chunk in [2, 7, 32, 33, 64, 199, 512] {
+            let parts = vec![chunk; tokens.len().div_ceil(chunk)];
+            let found = logits(&*model, &tokens, &parts, &cpu, CacheType::F16);
+            assert_eq!(bits(&found), bits(&reference), "{architecture}, chunks of {chunk}");
+        }
+    }
+}
+
+/// Every format that has an encoder, every instruction set of this machine and 1 to 4 threads give the same bits.
+#[test]
+fn every_isa_and_thread_count_gives_the_same_bits() {
+    let mut wrong = Vec::new();
+    let usable = hadal::quant::FORMATS.iter().filter(|format| format.has_encoder() && format.dot.is_some());
+    for format in usable {
+        let model = random_model("qwen3", format.name, 256);
+        let tokens: Vec<u32> = (0..40u32).map(|i| i * 7 % 61).collect();
+        let run = |threads: usize, isa: Isa| {
+            let cpu = Cpu::new(Some(threads), Some(isa), Activations::Quantized).expect("threads");
+            bits(&logits(&*model, &tokens, &[33, 1, 6], &cpu, CacheType::F16))
+        };
+        let reference = run(1, Isa::Scalar);
+        for isa in Isa::available() {
+            for threads in 1..=4 {
+                if run(threads, isa) != reference {
+                    wrong.push(format!("{} {isa:?} {threads} threads", format.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
