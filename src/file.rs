@@ -14,8 +14,10 @@ use crate::tensor::{Bytes, Tensor};
 
 mod foreign;
 mod gguf;
+mod hub;
 mod map;
 pub mod metadata;
+mod safetensors;
 
 pub use metadata::{Metadata, Value};
 
@@ -82,7 +84,7 @@ impl Weights {
     /// [`Error::Io`] if it can't be read, [`Error::File`] if it is something else, [`Error::Gguf`] if it is broken.
     pub fn open(path: impl AsRef<Path>) -> Result<Weights> {
         let path = path.as_ref();
-        gguf::open(path)
+        if path.is_dir() { hub::open(path) } else { gguf::open(path) }
     }
 
     /// Reads a GGUF file that is in memory, as in a browser. `path` is what errors call it.
@@ -100,6 +102,26 @@ impl Weights {
     /// As [`Weights::from_bytes`].
     pub fn from_static(path: impl Into<PathBuf>, bytes: &'static [u8]) -> Result<Weights> {
         gguf::parse(&path.into(), &Bytes::Static(bytes))
+    }
+
+    /// Reads a safetensors file that is in memory: tensors under their own names, the header's texts as metadata.
+    ///
+    /// # Errors
+    /// [`Error::File`] wherever the `safetensors` crate refuses it.
+    pub fn from_safetensors(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Weights> {
+        let path = path.into();
+        let all = 0..bytes.len();
+        let parts = vec![Part { path: path.clone(), bytes: bytes.len() as u64 }];
+        let (tensors, metadata) = safetensors::parse(&path, &Bytes::Shared(bytes.into(), all), 0)?;
+        Ok(Weights {
+            path,
+            metadata,
+            tensors,
+            parts,
+            rope_pairs: RopePairs::Halves,
+            tokenizer_json: None,
+            tokenizer_config_json: None,
+        })
     }
 
     /// The tensor `name`.
