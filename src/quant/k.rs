@@ -3,6 +3,8 @@
 
 use super::le::{F16, I16};
 
+pub(super) mod search;
+
 /// Sum over groups of scale * dot of the group's codes with the input. The groups are of equal length.
 /// Fits i32 with room to spare: 256 * 127 * 128 * 64 < 2^29.
 pub(super) fn scaled_dot(codes: &[i8; 256], scales: &[i8], input: &[i8; 256]) -> i32 {
@@ -73,79 +75,83 @@ pub(super) fn decode_groups_of_32(
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(super) mod avx2 {
-    use std::arch::x86_64::*;
-
-    use crate::quant::{le::F16, q8_k};
-    use crate::simd::x86::{halves, load32};
-
-    /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums
-    /// with the sums of the input in four partial sums.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub fn scales_and_offsets(group_scales: &[u8; 12], input: &q8_k::Block) -> (__m256i, __m128i) {
-        let (scales, mins) = unpack_scales(group_scales);
-        let sums = load_sums(input);
-        // Sums of 32 codes are at most 32 * 127: still i16.
-        let sums = _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-        (_mm256_broadcastsi128_si256(widen8(scales)), _mm_madd_epi16(widen8(mins), sums))
+/// The inverse of [`unpack_scales`].
+fn pack_scales(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    for j in 0..4 {
+        bytes[j] = scales[j] | scales[j + 4] >> 4 << 6;
+        bytes[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
+        bytes[j + 8] = scales[j + 4] & 15 | mins[j + 4] << 4;
     }
-
-    /// As the scalar `unpack_scales`, four bytes at a time: 8 scales and 8 minimums as bytes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn unpack_scales(bytes: &[u8; 12]) -> (u64, u64) {
-        let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
-        let (a, b, c) = (word(0), word(4), word(8));
-        let upper = |word: u32| word >> 2 & 0x3030_3030;
-        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let scales = join(a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | upper(a));
-        let mins = join(b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | upper(b));
-        (scales, mins)
-    }
-
-    /// 8 unsigned bytes to 8 × i16.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn widen8(bytes: u64) -> __m128i {
-        _mm_cvtepu8_epi16(_mm_cvtsi64_si128(bytes.cast_signed()))
-    }
-
-    /// 16 signed bytes to 16 × i16, the even ones in the lower half, the odd ones in the upper: what [`spread`]
-    /// needs for groups of 16, two of which fill a register.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub fn widen_even_odd(bytes: __m128i) -> __m256i {
-        let order = _mm_set_epi8(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
-        _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, order))
-    }
-
-    /// Lane `i` of each half's 8 × i16, in all lanes of that half.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub fn spread(v: __m256i, i: usize) -> __m256i {
-        _mm256_shuffle_epi8(v, _mm256_set1_epi16(0x0100 + 0x0202 * i as i16))
-    }
-
-    /// The 16 sums of the input in sixteens.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub fn load_sums(input: &q8_k::Block) -> __m256i {
-        load32(bytemuck::cast_ref(&input.sums))
-    }
-
-    /// The term of a block with minimums: (scale * scale_x) * integer - (min * scale_x) * offset, where `integers`
-    /// and `offsets` are partial sums.
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m128i) -> f32 {
-        let integers =
-            _mm_add_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256::<1>(integers));
-        let both = _mm_hadd_epi32(integers, offsets);
-        let both = _mm_cvtepi32_ps(_mm_hadd_epi32(both, both)); // integer, offset, and again
-        let scales = halves(u64::from(bytemuck::cast::<_, u32>(scale_and_min)));
-        let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(scale_x)), both);
-        _mm_cvtss_f32(_mm_hsub_ps(terms, terms))
-    }
+    bytes
 }
+
+/// A block of Q4_K or Q5_K before its codes are packed.
+pub(super) struct GroupsOf32 {
+    pub scale: F16,
+    pub min: F16,
+    pub group_scales: [u8; 12],
+    pub codes: [i8; 256],
+}
+
+/// Quantizes 256 values: a search in each group, then scales and minimums to 6 bits, then codes anew for those.
+pub(super) fn encode_groups_of_32(values: &[f32], steps: &search::Steps) -> GroupsOf32 {
+    let mut codes = [0; 256];
+    let (mut scales, mut mins) = ([0.0f32; 8], [0.0f32; 8]);
+    for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
+        let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x);
+        let level = (energy / 32.0).sqrt();
+        let mut weights = [0.0; 32];
+        for (weight, x) in weights.iter_mut().zip(values) {
+            *weight = level + x.abs();
+        }
+        (scales[j], mins[j]) = search::affine(values, &weights, steps, codes);
+    }
+    let (scale, scales) = six_bits(&scales);
+    let (min, mins) = six_bits(&mins);
+    let group_scales = pack_scales(&scales, &mins);
+    let (scales, mins) = unpack_scales(&group_scales);
+    for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
+        let group_scale = scale.get() * f32::from(scales[j]);
+        let group_min = min.get() * f32::from(mins[j]);
+        if group_scale == 0.0 {
+            continue; // The reference keeps the codes of the search, although all of them mean -group_min.
+        }
+        for (code, &x) in codes.iter_mut().zip(values) {
+            *code = search::nearest((x + group_min) / group_scale).clamp(0, i32::from(steps.most)) as i8;
+        }
+    }
+    GroupsOf32 { scale, min, group_scales, codes }
+}
+
+/// Eight numbers, not negative, as a common half and multiples of it in 0..=63.
+fn six_bits(numbers: &[f32; 8]) -> (F16, [u8; 8]) {
+    let largest = numbers.iter().fold(0.0f32, |largest, &x| if x > largest { x } else { largest });
+    let inverse = if largest > 0.0 { 63.0 / largest } else { 0.0 };
+    // Cut to a byte before the bound, as the reference does: it shows where a number is far out of range.
+    let multiples = numbers.map(|x| (search::nearest(inverse * x) as u8).min(63));
+    (F16::new(largest / 63.0), multiples)
+}
+
+/// The inverse of [`unpack_nibbles`].
+pub(super) fn pack_nibbles(codes: &[i8; 256]) -> [u8; 128] {
+    let mut bytes = [0; 128];
+    for (j, byte) in bytes.iter_mut().enumerate() {
+        let low = j / 32 * 64 + j % 32;
+        *byte = (codes[low] & 15 | (codes[low + 32] & 15) << 4).cast_unsigned();
+    }
+    bytes
+}
+
+/// The inverse of [`unpack_bit_pairs`], of the lowest two bits of each code.
+pub(super) fn pack_bit_pairs(codes: &[i8; 256]) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    for (j, code) in codes.iter().enumerate() {
+        let (half, section) = (j / 128, j % 128 / 32);
+        bytes[32 * half + j % 32] |= (code & 3).cast_unsigned() << (2 * section);
+    }
+    bytes
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;

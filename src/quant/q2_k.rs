@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::{Steps, affine, nearest};
 use super::le::F16;
 use super::{Format, arms, k, q8_k};
 
@@ -18,7 +19,7 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10)).dot(
+pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10)).encoder::<Block>().dot(
     &q8_k::FORMAT,
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
@@ -44,6 +45,49 @@ impl super::Block for Block {
             *out = scale * f32::from(code) - self.min.get() * f32::from(mins[j / 16]);
         }
     }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let steps = Steps { most: 3, first: -0.5, last: 15, error: f32::abs };
+        let mut codes = [0; 256];
+        let (mut scales, mut mins) = ([0.0; 16], [0.0; 16]);
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let mut weights = [0.0; 16];
+            for (weight, x) in weights.iter_mut().zip(values) {
+                *weight = x.abs();
+            }
+            (scales[j], mins[j]) = affine(values, &weights, &steps, codes);
+        }
+        let (scale, scales) = four_bits(&scales);
+        let (min, mins) = four_bits(&mins);
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let group_scale = scale.get() * f32::from(scales[j]);
+            let group_min = min.get() * f32::from(mins[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean -group_min.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = nearest((x + group_min) / group_scale).clamp(0, 3) as i8;
+            }
+        }
+        let mut group_scales = scales;
+        for (byte, min) in group_scales.iter_mut().zip(mins) {
+            *byte |= min << 4;
+        }
+        Block { group_scales, bit_pairs: k::pack_bit_pairs(&codes), scale, min }
+    }
+}
+
+/// Sixteen numbers, not negative, as a common half and multiples of it in 0..=15.
+fn four_bits(numbers: &[f32; 16]) -> (F16, [u8; 16]) {
+    let largest = numbers.iter().fold(0.0f32, |largest, &x| if x > largest { x } else { largest });
+    if largest <= 0.0 {
+        return (F16::default(), [0; 16]);
+    }
+    let inverse = 15.0 / largest;
+    // No number is out of range unless `inverse` overflowed.
+    (F16::new(largest / 15.0), numbers.map(|x| nearest(inverse * x) as u8 & 15))
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * integer - (min_w * scale_x) * offset.

@@ -6,7 +6,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::{EPSILON, nearest};
 use super::le::F16;
+use super::q4_0::first_extreme;
 use super::{Format, arms, k, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -19,7 +21,7 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11)).dot(
+pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11)).encoder::<Block>().dot(
     &q8_k::FORMAT,
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
@@ -55,6 +57,94 @@ impl super::Block for Block {
             *out = (self.scale.get() * f32::from(scales[j / 16])) * f32::from(code);
         }
     }
+}
+
+impl super::Encode for Block {
+    /// The group scale of largest magnitude becomes -32.
+    fn encode(values: &[f32]) -> Self {
+        let mut codes = [0; 256];
+        let mut scales = [0.0; 16];
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            scales[j] = search(values, codes);
+        }
+        let extreme = first_extreme(&scales);
+        let mut block = Block::zeroed();
+        if extreme != 0.0 {
+            let inverse = -32.0 / extreme;
+            block.group_scales =
+                pack_scales(&scales.map(|scale| nearest(inverse * scale).clamp(-32, 31) as i8));
+            block.scale = F16::new(1.0 / inverse);
+        }
+        let scales = block.scales();
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let group_scale = block.scale.get() * f32::from(scales[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean 0.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = nearest(x / group_scale).clamp(-4, 3) as i8;
+            }
+        }
+        for (j, code) in codes.iter_mut().enumerate() {
+            *code += 4;
+            block.high_bits[j % 32] |= (*code >> 2).cast_unsigned() << (j / 32);
+        }
+        block.bit_pairs = k::pack_bit_pairs(&codes);
+        block
+    }
+}
+
+/// The inverse of [`Block::scales`].
+fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    for (j, scale) in scales.iter().enumerate() {
+        let scale = (scale + 32).cast_unsigned();
+        bytes[j % 8] |= (scale & 15) << (4 * (j / 8));
+        bytes[8 + j % 4] |= (scale >> 4) << (2 * (j / 4));
+    }
+    bytes
+}
+
+/// Codes in -4..=3, and their scale of least error, where a value weighs its square: from those that map the first
+/// largest magnitude to -4, one code after the other is changed to what suits the others best, at most five times
+/// round. 0 for (almost) zeros. The float operations are in the reference's order. (ggml: `make_q3_quants`.)
+fn search(values: &[f32], codes: &mut [i8]) -> f32 {
+    let extreme = first_extreme(values);
+    if extreme.abs() < EPSILON {
+        codes.fill(-4); // Never scaled: what the reference leaves as its biased code 0.
+        return 0.0;
+    }
+    let inverse = -4.0 / extreme;
+    let (mut sum_lx, mut sum_l2) = (0.0f32, 0.0f32);
+    for (code, &x) in codes.iter_mut().zip(values) {
+        *code = nearest(inverse * x).clamp(-4, 3) as i8;
+        let (w, l) = (x * x, f32::from(*code));
+        sum_lx += w * x * l;
+        sum_l2 += w * l * l;
+    }
+    for _ in 0..5 {
+        let mut changed = false;
+        for (code, &x) in codes.iter_mut().zip(values) {
+            let (w, l) = (x * x, f32::from(*code));
+            let (others_lx, others_l2) = (sum_lx - w * x * l, sum_l2 - w * l * l);
+            if others_lx.is_nan() || others_lx <= 0.0 {
+                continue;
+            }
+            let new_code = nearest(x * others_l2 / others_lx).clamp(-4, 3) as i8;
+            let l = f32::from(new_code);
+            let (new_lx, new_l2) = (others_lx + w * x * l, others_l2 + w * l * l);
+            let better = new_l2 > 0.0 && new_lx * new_lx * sum_l2 > sum_lx * sum_lx * new_l2;
+            if new_code != *code && better {
+                *code = new_code;
+                (sum_lx, sum_l2) = (new_lx, new_l2);
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    if sum_l2 > 0.0 { sum_lx / sum_l2 } else { 0.0 }
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * integer.

@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::Steps;
 use super::le::F16;
 use super::{Format, arms, k, q8_k};
 
@@ -18,7 +19,7 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12)).dot(
+pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12)).encoder::<Block>().dot(
     &q8_k::FORMAT,
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
@@ -35,6 +36,19 @@ impl super::Block for Block {
             &k::unpack_nibbles(&self.nibbles),
             out,
         );
+    }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let steps = Steps { most: 15, first: -1.0, last: 20, error: |difference| difference * difference };
+        let block = k::encode_groups_of_32(values, &steps);
+        Block {
+            scale: block.scale,
+            min: block.min,
+            group_scales: block.group_scales,
+            nibbles: k::pack_nibbles(&block.codes),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::Steps;
 use super::le::F16;
 use super::{Format, arms, k, q8_k};
 
@@ -18,7 +19,7 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13)).dot(
+pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13)).encoder::<Block>().dot(
     &q8_k::FORMAT,
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
@@ -41,6 +42,24 @@ impl super::Block for Block {
 
     fn decode(&self, out: &mut [f32]) {
         k::decode_groups_of_32(self.scale, self.min, &self.group_scales, &self.codes(), out);
+    }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let steps = Steps { most: 31, first: -0.5, last: 15, error: |difference| difference * difference };
+        let block = k::encode_groups_of_32(values, &steps);
+        let mut high_bits = [0; 32];
+        for (j, code) in block.codes.iter().enumerate() {
+            high_bits[j % 32] |= (code.cast_unsigned() >> 4) << (j / 32);
+        }
+        Block {
+            scale: block.scale,
+            min: block.min,
+            group_scales: block.group_scales,
+            high_bits,
+            nibbles: k::pack_nibbles(&block.codes),
+        }
     }
 }
 

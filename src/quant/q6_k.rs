@@ -6,7 +6,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::{self, nearest};
 use super::le::F16;
+use super::q4_0::first_extreme;
 use super::{Format, arms, k, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -19,7 +21,7 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14)).dot(
+pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14)).encoder::<Block>().dot(
     &q8_k::FORMAT,
     arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
@@ -49,6 +51,47 @@ impl super::Block for Block {
             *out = (self.scale.get() * f32::from(self.group_scales[j / 16])) * f32::from(codes[j]);
         }
     }
+}
+
+impl super::Encode for Block {
+    /// The group scale of largest magnitude becomes -128.
+    fn encode(values: &[f32]) -> Self {
+        let mut codes = [0; 256];
+        let mut scales = [0.0; 16];
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            scales[j] = search::symmetric(values, 32, codes);
+        }
+        let extreme = first_extreme(&scales);
+        if extreme.abs() < search::EPSILON {
+            return Block::zeroed();
+        }
+        let inverse = -128.0 / extreme;
+        let scale = F16::new(1.0 / inverse);
+        let group_scales = scales.map(|group_scale| nearest(inverse * group_scale).min(127) as i8);
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let group_scale = scale.get() * f32::from(group_scales[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean 0.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = nearest(x / group_scale).clamp(-32, 31) as i8;
+            }
+        }
+        let (nibbles, bit_pairs) = pack(&codes);
+        Block { nibbles, bit_pairs, group_scales, scale }
+    }
+}
+
+/// The inverse of [`Block::codes`].
+fn pack(codes: &[i8; 256]) -> ([[u8; 64]; 2], [[u8; 32]; 2]) {
+    let (mut nibbles, mut bit_pairs) = ([[0; 64]; 2], [[0; 32]; 2]);
+    for (j, code) in codes.iter().enumerate() {
+        let (half, j) = (j / 128, j % 128);
+        let code = (code + 32).cast_unsigned();
+        nibbles[half][j % 64] |= (code & 15) << (4 * (j / 64));
+        bit_pairs[half][j % 32] |= (code >> 4) << (2 * (j / 32));
+    }
+    (nibbles, bit_pairs)
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * integer.

@@ -1,0 +1,74 @@
+//! The AVX2 pieces of the dots of K quants; see the scalar ones in [`super`].
+
+use std::arch::x86_64::*;
+
+use crate::quant::{le::F16, q8_k};
+use crate::simd::x86::{halves, load32};
+
+/// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums
+/// with the sums of the input in four partial sums.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn scales_and_offsets(group_scales: &[u8; 12], input: &q8_k::Block) -> (__m256i, __m128i) {
+    let (scales, mins) = unpack_scales(group_scales);
+    let sums = load_sums(input);
+    // Sums of 32 codes are at most 32 * 127: still i16.
+    let sums = _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+    (_mm256_broadcastsi128_si256(widen8(scales)), _mm_madd_epi16(widen8(mins), sums))
+}
+
+/// As the scalar `unpack_scales`, four bytes at a time: 8 scales and 8 minimums as bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn unpack_scales(bytes: &[u8; 12]) -> (u64, u64) {
+    let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+    let (a, b, c) = (word(0), word(4), word(8));
+    let upper = |word: u32| word >> 2 & 0x3030_3030;
+    let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let scales = join(a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | upper(a));
+    let mins = join(b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | upper(b));
+    (scales, mins)
+}
+
+/// 8 unsigned bytes to 8 × i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widen8(bytes: u64) -> __m128i {
+    _mm_cvtepu8_epi16(_mm_cvtsi64_si128(bytes.cast_signed()))
+}
+
+/// 16 signed bytes to 16 × i16, the even ones in the lower half, the odd ones in the upper: what [`spread`]
+/// needs for groups of 16, two of which fill a register.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn widen_even_odd(bytes: __m128i) -> __m256i {
+    let order = _mm_set_epi8(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0);
+    _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, order))
+}
+
+/// Lane `i` of each half's 8 × i16, in all lanes of that half.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn spread(v: __m256i, i: usize) -> __m256i {
+    _mm256_shuffle_epi8(v, _mm256_set1_epi16(0x0100 + 0x0202 * i as i16))
+}
+
+/// The 16 sums of the input in sixteens.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_sums(input: &q8_k::Block) -> __m256i {
+    load32(bytemuck::cast_ref(&input.sums))
+}
+
+/// The term of a block with minimums: (scale * scale_x) * integer - (min * scale_x) * offset, where `integers`
+/// and `offsets` are partial sums.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m128i) -> f32 {
+    let integers = _mm_add_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256::<1>(integers));
+    let both = _mm_hadd_epi32(integers, offsets);
+    let both = _mm_cvtepi32_ps(_mm_hadd_epi32(both, both)); // integer, offset, and again
+    let scales = halves(u64::from(bytemuck::cast::<_, u32>(scale_and_min)));
+    let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(scale_x)), both);
+    _mm_cvtss_f32(_mm_hsub_ps(terms, terms))
+}
