@@ -1,7 +1,13 @@
 //! Hadal runs quantized language models.
 
+pub mod backend;
+pub mod cache;
+
 pub mod error;
 pub mod file;
+pub mod layers;
+pub mod math;
+pub mod model;
 pub mod quant;
 pub mod sample;
 pub mod simd;

@@ -201,7 +201,7 @@ impl Format {
         if let Some(index) = values.iter().position(|value| !value.is_finite()) {
             return Err(Error::NonFinite { format: self.name, index, value: values[index] });
         }
-        self.quantize(values, out)
+        self.quantize(Isa::Scalar, values, out)
     }
 
     /// [`Format::encode`] for activations on the hot path: a NaN or infinity is not looked for, and gives some
@@ -209,7 +209,7 @@ impl Format {
     ///
     /// # Errors
     /// As [`Format::encode`], less `NonFinite`.
-    pub fn quantize(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+    pub fn quantize(&self, _isa: Isa, values: &[f32], out: &mut [u8]) -> Result<()> {
         let encode = self.encode.ok_or_else(|| self.error("has no encoder".into()))?;
         self.check(out.len(), values.len())?;
         encode(values, out);

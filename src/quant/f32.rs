@@ -52,11 +52,5 @@ pub(crate) fn dot_lanes<W: Copy>(weights: &[W], input: &[F32], widen: impl Fn(W)
     for (lane, (&w, x)) in weight_rest.iter().zip(input_rest).enumerate() {
         lanes[lane] += widen(w) * x.get();
     }
-    sum_lanes(lanes)
-}
-
-/// Halves added: 8 to 4 to 2 to 1.
-#[inline(always)]
-pub(crate) fn sum_lanes(l: [f32; 8]) -> f32 {
-    ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+    crate::math::sum_lanes(lanes)
 }

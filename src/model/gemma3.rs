@@ -1,0 +1,140 @@
+//! Gemma 3 text: norms before and after each branch, normalized query and key heads, five windowed layers to one
+//! full with rope bases of their own, GeGLU, embeddings scaled by sqrt(hidden) (Gemma team 2025).
+
+use std::sync::Arc;
+
+use super::load::Loader;
+use super::{Architecture, Config, Model, Outputs};
+use crate::backend::{Backend, Gate, Hidden, Rotation, Span};
+use crate::cache::{KvCache, LayerCache, LayerShape};
+use crate::error::Result;
+use crate::file::Weights;
+use crate::layers::rope::Scaling;
+use crate::layers::{Attention, Linear, Mlp, RmsNorm, Rope};
+use crate::tensor::Tensor;
+
+/// The table row.
+pub static ARCHITECTURE: Architecture = Architecture {
+    name: "gemma3",
+    models: "Gemma 3 270M, 1B and the text part of 4B to 27B",
+    features: "QK-norm, post-norms, sliding window with its own rope base, GeGLU, scaled embeddings",
+    load,
+};
+
+/// Every sixth layer sees everything; files that say otherwise carry the key.
+const WINDOW_PATTERN: usize = 6;
+/// Rope base of windowed layers; absent from the files of the reference converter.
+const WINDOW_ROPE_BASE: f32 = 10_000.0;
+/// The 27B model alone scales attention by hidden / heads (its `query_pre_attn_scalar` of 168); GGUF has no key for it.
+const LAYERS_OF_27B: usize = 62;
+
+#[derive(Debug)]
+struct Gemma3 {
+    config: Config,
+    embedding: Tensor,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Linear,
+    full_rope: Rope,
+    window_rope: Rope,
+}
+
+#[derive(Debug)]
+struct Layer {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    attention_post_norm: RmsNorm,
+    mlp_norm: RmsNorm,
+    mlp: Mlp,
+    mlp_post_norm: RmsNorm,
+    windowed: bool,
+}
+
+fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
+    let loader = Loader::new(weights)?;
+    loader.expect_activation(&["gelu_pytorch_tanh", "gelu_tanh"])?;
+    let keys = loader.keys()?;
+    let pattern = keys.optional_size("attention.sliding_window_pattern")?.unwrap_or(WINDOW_PATTERN);
+    let window_base = weights.metadata.f32(&keys.of("rope.freq_base_swa"))?.unwrap_or(WINDOW_ROPE_BASE);
+    let Config { hidden, heads, layers, .. } = loader.config;
+    let scalar = keys.positive("attention.query_pre_attn_scalar")?;
+    let scalar = scalar.or((layers == LAYERS_OF_27B).then_some(hidden as f64 / heads as f64));
+    let has_window = loader.config.window.is_some();
+    let layer = |index: usize| -> Result<Layer> {
+        let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden);
+        let mut attention = loader.normed_attention(index)?;
+        if let Some(scalar) = scalar {
+            attention.scale = (1.0 / scalar.sqrt()) as f32;
+        }
+        Ok(Layer {
+            attention_norm: norm("attn_norm")?,
+            attention,
+            attention_post_norm: norm("post_attention_norm")?,
+            mlp_norm: norm("ffn_norm")?,
+            mlp: loader.mlp(index, Gate::Gelu)?,
+            mlp_post_norm: norm("post_ffw_norm")?,
+            windowed: has_window && !(index + 1).is_multiple_of(pattern),
+        })
+    };
+    Ok(Arc::new(Gemma3 {
+        embedding: loader.embedding()?,
+        layers: (0..layers).map(layer).collect::<Result<_>>()?,
+        norm: loader.norm("output_norm", hidden)?,
+        head: loader.head()?,
+        full_rope: loader.rope(loader.config.rope_base, &loader.config.rope_scaling, false),
+        window_rope: loader.rope(window_base, &Scaling::None, false),
+        config: loader.config,
+    }))
+}
+
+impl Layer {
+    fn forward(
+        &self,
+        x: Hidden,
+        cache: &mut LayerCache,
+        at: Span,
+        rotation: &Rotation,
+        ops: &dyn Backend,
+    ) -> Result<Hidden> {
+        let normed = self.attention_norm.forward(&x, ops);
+        let attended = self.attention.forward(&normed, cache, at, rotation, ops)?;
+        let x = ops.add(x, &self.attention_post_norm.forward(&attended, ops));
+        let normed = self.mlp_norm.forward(&x, ops);
+        let fed = self.mlp.forward(&normed, ops)?;
+        Ok(ops.add(x, &self.mlp_post_norm.forward(&fed, ops)))
+    }
+}
+
+impl Model for Gemma3 {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn cache_shape(&self) -> Vec<LayerShape> {
+        let Config { kv_heads: heads, head_dim: dim, window, .. } = self.config;
+        let shape = |layer: &Layer| LayerShape { heads, dim, window: window.filter(|_| layer.windowed) };
+        self.layers.iter().map(shape).collect()
+    }
+
+    fn forward(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        outputs: Outputs,
+        ops: &dyn Backend,
+    ) -> Result<Hidden> {
+        let at = Span { start: cache.len(), len: tokens.len() };
+        let (full, window) = (self.full_rope.rotation(at), self.window_rope.rotation(at));
+        let mut x = ops.embed(&self.embedding, tokens, (self.config.hidden as f32).sqrt())?; // tokens × hidden
+        for (index, layer) in self.layers.iter().enumerate() {
+            let rotation = if layer.windowed { &window } else { &full };
+            x = layer.forward(x, cache.layer(index), at, rotation, ops)?;
+        }
+        let x = if outputs == Outputs::Last { x.last_row() } else { x };
+        let logits = self.head.forward(&self.norm.forward(&x, ops), ops)?; // rows × vocabulary
+        Ok(match self.config.final_softcap {
+            Some(cap) => ops.softcap(logits, cap),
+            None => logits,
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! Llama: pre-norm decoder, grouped-query attention, SwiGLU (Touvron et al. 2023; Llama 3.1's rope scaling).
+
+use std::sync::Arc;
+
+use super::load::Loader;
+use super::{Architecture, Config, Model, Outputs};
+use crate::backend::{Backend, Gate, Hidden, Rotation, Span};
+use crate::cache::{KvCache, LayerCache, LayerShape};
+use crate::error::{Error, Result};
+use crate::file::Weights;
+use crate::layers::{Attention, Linear, Mlp, RmsNorm, Rope};
+use crate::tensor::Tensor;
+
+/// The table row.
+pub static ARCHITECTURE: Architecture = Architecture {
+    name: "llama",
+    models: "SmolLM2, Llama 2 and 3, TinyLlama, Mistral 7B, the Austen model",
+    features: "GQA, SwiGLU; linear, llama3 and yarn rope",
+    load,
+};
+
+/// A pre-norm decoder. Qwen2 and Qwen3 differ in their attention weights only and are built from it.
+#[derive(Debug)]
+pub(super) struct Llama {
+    config: Config,
+    embedding: Tensor,
+    layers: Vec<Layer>,
+    norm: RmsNorm,
+    head: Linear,
+    rope: Rope,
+}
+
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub attention_norm: RmsNorm,
+    pub attention: Attention,
+    pub mlp_norm: RmsNorm,
+    pub mlp: Mlp,
+}
+
+fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
+    let loader = Loader::new(weights)?;
+    let experts = loader.keys()?.of("expert_count");
+    if weights.metadata.u32(&experts)?.is_some_and(|count| count > 0) {
+        return Err(Error::unsupported("mixture of experts", "llama", "dense models are"));
+    }
+    let rope = loader.rope(loader.config.rope_base, &loader.config.rope_scaling, true);
+    Ok(Arc::new(Llama::load(&loader, rope, |index| loader.attention(index))?))
+}
+
+impl Llama {
+    pub fn load(loader: &Loader, rope: Rope, attention: impl Fn(usize) -> Result<Attention>) -> Result<Self> {
+        loader.expect_activation(&["silu", "swish"])?;
+        let hidden = loader.config.hidden;
+        let layer = |index| -> Result<Layer> {
+            Ok(Layer {
+                attention_norm: loader.norm(&format!("blk.{index}.attn_norm"), hidden)?,
+                attention: attention(index)?,
+                mlp_norm: loader.norm(&format!("blk.{index}.ffn_norm"), hidden)?,
+                mlp: loader.mlp(index, Gate::Silu)?,
+            })
+        };
+        Ok(Llama {
+            embedding: loader.embedding()?,
+            layers: (0..loader.config.layers).map(layer).collect::<Result<_>>()?,
+            norm: loader.norm("output_norm", hidden)?,
+            head: loader.head()?,
+            rope,
+            config: loader.config.clone(),
+        })
+    }
+}
+
+impl Layer {
+    fn forward(
+        &self,
+        x: Hidden,
+        cache: &mut LayerCache,
+        at: Span,
+        rotation: &Rotation,
+        ops: &dyn Backend,
+    ) -> Result<Hidden> {
+        let normed = self.attention_norm.forward(&x, ops);
+        let x = ops.add(x, &self.attention.forward(&normed, cache, at, rotation, ops)?);
+        let normed = self.mlp_norm.forward(&x, ops);
+        Ok(ops.add(x, &self.mlp.forward(&normed, ops)?))
+    }
+}
+
+impl Model for Llama {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn cache_shape(&self) -> Vec<LayerShape> {
+        let Config { kv_heads: heads, head_dim: dim, window, layers, .. } = self.config;
+        vec![LayerShape { heads, dim, window }; layers]
+    }
+
+    fn forward(
+        &self,
+        tokens: &[u32],
+        cache: &mut KvCache,
+        outputs: Outputs,
+        ops: &dyn Backend,
+    ) -> Result<Hidden> {
+        let at = Span { start: cache.len(), len: tokens.len() };
+        let rotation = self.rope.rotation(at);
+        let mut x = ops.embed(&self.embedding, tokens, 1.0)?; // tokens × hidden
+        for (index, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(x, cache.layer(index), at, &rotation, ops)?;
+        }
+        let x = if outputs == Outputs::Last { x.last_row() } else { x };
+        let logits = self.head.forward(&self.norm.forward(&x, ops), ops)?; // rows × vocabulary
+        Ok(match self.config.final_softcap {
+            Some(cap) => ops.softcap(logits, cap),
+            None => logits,
+        })
+    }
+}

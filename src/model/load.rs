@@ -1,0 +1,132 @@
+//! From named tensors to layers, with every shape checked against the [`Config`].
+
+use crate::backend::Gate;
+use crate::error::{Error, Result};
+use crate::file::{RopePairs, Weights};
+use crate::layers::rope::Scaling;
+use crate::layers::{Attention, Linear, Mlp, RmsNorm, Rope};
+use crate::model::Config;
+use crate::model::config::Keys;
+use crate::tensor::Tensor;
+
+/// Reads the layers of one file.
+pub struct Loader<'a> {
+    pub weights: &'a Weights,
+    pub config: Config,
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(weights: &'a Weights) -> Result<Self> {
+        Ok(Loader { weights, config: Config::read(weights)? })
+    }
+
+    /// Keys under the architecture's name.
+    pub fn keys(&self) -> Result<Keys<'a>> {
+        Keys::new(self.weights)
+    }
+
+    /// A matrix of outputs × inputs, with its bias if the file has one.
+    pub fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
+        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+        if weight.format().dot.is_none() {
+            let message = format!("{} is not a type of weights", weight.format().name);
+            return Err(Error::tensor(weight.name(), message));
+        }
+        let bias_name = format!("{name}.bias");
+        let bias = match self.weights.tensors.contains_key(&bias_name) {
+            true => Some(self.tensor(&bias_name, &[outputs])?.to_f32()?),
+            false => None,
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    /// The norm `name`, over `len` elements.
+    pub fn norm(&self, name: &str, len: usize) -> Result<RmsNorm> {
+        let weight = self.tensor(&format!("{name}.weight"), &[len])?.to_f32()?;
+        Ok(RmsNorm { weight, eps: self.config.eps })
+    }
+
+    /// The embedding table: vocabulary × hidden.
+    pub fn embedding(&self) -> Result<Tensor> {
+        self.tensor("token_embd.weight", &[self.config.vocab, self.config.hidden])
+    }
+
+    /// The output matrix; without one it is the embedding table, unless the file says that they are not tied.
+    pub fn head(&self) -> Result<Linear> {
+        let Config { vocab, hidden, .. } = self.config;
+        let tied = self.keys()?;
+        let tied = self.weights.metadata.bool(&tied.of("tie_word_embeddings"))?;
+        let has_own = self.weights.tensors.contains_key("output.weight");
+        match (tied, has_own) {
+            (Some(true), _) | (None, false) => self.linear("token_embd", vocab, hidden),
+            (Some(false) | None, _) => self.linear("output", vocab, hidden),
+        }
+    }
+
+    /// Attention of layer `index`, with whatever biases and head norms the file has.
+    pub fn attention(&self, index: usize) -> Result<Attention> {
+        let Config { hidden, heads, kv_heads, head_dim: dim, .. } = self.config;
+        let name = |part: &str| format!("blk.{index}.attn_{part}");
+        Ok(Attention {
+            query: self.linear(&name("q"), heads * dim, hidden)?,
+            key: self.linear(&name("k"), kv_heads * dim, hidden)?,
+            value: self.linear(&name("v"), kv_heads * dim, hidden)?,
+            output: self.linear(&name("output"), hidden, heads * dim)?,
+            query_norm: None,
+            key_norm: None,
+            heads,
+            dim,
+            scale: 1.0 / (dim as f32).sqrt(),
+            softcap: self.config.attention_softcap,
+        })
+    }
+
+    /// Attention of layer `index` whose heads are normalized.
+    pub fn normed_attention(&self, index: usize) -> Result<Attention> {
+        let dim = self.config.head_dim;
+        Ok(Attention {
+            query_norm: Some(self.norm(&format!("blk.{index}.attn_q_norm"), dim)?),
+            key_norm: Some(self.norm(&format!("blk.{index}.attn_k_norm"), dim)?),
+            ..self.attention(index)?
+        })
+    }
+
+    /// The feed-forward of layer `index`.
+    pub fn mlp(&self, index: usize, bend: Gate) -> Result<Mlp> {
+        let Config { hidden, inner, .. } = self.config;
+        let name = |part: &str| format!("blk.{index}.ffn_{part}");
+        Ok(Mlp {
+            gate: self.linear(&name("gate"), inner, hidden)?,
+            up: self.linear(&name("up"), inner, hidden)?,
+            down: self.linear(&name("down"), hidden, inner)?,
+            bend,
+        })
+    }
+
+    /// Rotary frequencies of `base`; `interleaved_in_gguf` says how this architecture's GGUF files pair elements.
+    pub fn rope(&self, base: f32, scaling: &Scaling, interleaved_in_gguf: bool) -> Rope {
+        let interleaved = interleaved_in_gguf && self.weights.rope_pairs == RopePairs::Gguf;
+        Rope::new(self.config.rope_dim, f64::from(base), interleaved, scaling)
+    }
+
+    /// Refuses files whose feed-forward bends its gate in another way than this graph does.
+    pub fn expect_activation(&self, known: &[&str]) -> Result<()> {
+        let key = self.keys()?.of("activation");
+        match self.weights.metadata.str(&key)? {
+            Some(name) if !known.contains(&name) => Err(Error::unsupported(
+                "activation",
+                name,
+                &format!("this architecture has {}", known.join(", ")),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let tensor = self.weights.tensor(name)?;
+        if tensor.shape() != shape {
+            return Err(Error::tensor(name, format!("expected shape {shape:?}, found {:?}", tensor.shape())));
+        }
+        Ok(tensor)
+    }
+}
