@@ -34,6 +34,8 @@ pub struct Options {
     pub context: Option<usize>,
     /// Threads; by default one a core.
     pub threads: Option<usize>,
+    /// Instruction set; by default the fastest one, or what `HADAL_ISA` says. Never changes a result.
+    pub isa: Option<Isa>,
     /// What weights are multiplied with.
     pub activations: Activations,
     /// How keys and values are stored.
@@ -47,6 +49,7 @@ impl Default for Options {
         Options {
             context: None,
             threads: None,
+            isa: None,
             activations: Activations::default(),
             cache: CacheType::default(),
             batch: 256,
@@ -130,7 +133,7 @@ impl Engine {
             return Err(Error::option("--batch-size", "0 tokens: at least 1 is needed"));
         }
         let context = context(model.config().context, options.context)?;
-        let cpu = Cpu::new(options.threads, options.activations)?;
+        let cpu = Cpu::new(options.threads, options.isa, options.activations)?;
         let cache = KvCache::new(&model.cache_shape(), options.cache, context)?;
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),

@@ -4,7 +4,7 @@
 //! A matrix row of `k` weights is `k / block_len` blocks in a row, no padding. A format file states its block as a
 //! `#[repr(C)]` struct of alignment 1 (see [`le`]) with a [`Block`] implementation; the scalar `decode` and `dot`
 //! there *are* the format's definition, and every vector version gives the same bits.
-//! Layouts and formulas: ggml's `ggml-quants.c`, as read in `docs/formats.md`.
+//! Layouts and formulas: those of ggml, each stated at the head of its file.
 
 use bytemuck::Pod;
 
@@ -13,14 +13,76 @@ use crate::simd::Isa;
 
 pub mod le;
 
+mod codebook;
+mod grids;
+mod k;
+
 pub mod bf16;
 pub mod f16;
 pub mod f32;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2_0_g64;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
 pub mod q8_0;
+pub mod q8_1;
+pub mod q8_k;
+pub mod tq1_0;
+pub mod tq2_0;
 
 /// Every format, in the order of GGUF's type ids.
-pub static FORMATS: &[&Format] = &[&f32::FORMAT, &f16::FORMAT, &q4_0::FORMAT, &q8_0::FORMAT, &bf16::FORMAT];
+pub static FORMATS: &[&Format] = &[
+    &f32::FORMAT,
+    &f16::FORMAT,
+    &q4_0::FORMAT,
+    &q4_1::FORMAT,
+    &q5_0::FORMAT,
+    &q5_1::FORMAT,
+    &q8_0::FORMAT,
+    &q8_1::FORMAT,
+    &q2_k::FORMAT,
+    &q3_k::FORMAT,
+    &q4_k::FORMAT,
+    &q5_k::FORMAT,
+    &q6_k::FORMAT,
+    &q8_k::FORMAT,
+    &iq2_xxs::FORMAT,
+    &iq2_xs::FORMAT,
+    &iq3_xxs::FORMAT,
+    &iq1_s::FORMAT,
+    &iq4_nl::FORMAT,
+    &iq3_s::FORMAT,
+    &iq2_s::FORMAT,
+    &iq4_xs::FORMAT,
+    &iq1_m::FORMAT,
+    &bf16::FORMAT,
+    &tq1_0::FORMAT,
+    &tq2_0::FORMAT,
+    &mxfp4::FORMAT,
+    &nvfp4::FORMAT,
+    &q1_0::FORMAT,
+    &q2_0::FORMAT,
+    &q2_0_g64::FORMAT,
+];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.
 pub trait Block: Pod {
@@ -55,6 +117,8 @@ pub struct Format {
     pub block_bytes: usize,
     decode: Decode,
     encode: Option<Encoder>,
+    /// `encode` for further instruction sets, slowest first.
+    quantizers: &'static [Quantizer],
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
 }
@@ -78,6 +142,18 @@ pub struct Arm {
     /// # Safety
     /// The CPU must have `isa`.
     pub call: unsafe fn(&[u8], &[u8]) -> f32,
+}
+
+/// Makes blocks from numbers, for one instruction set, with the bytes of the scalar encoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantizer {
+    /// The instruction set that `call` needs.
+    pub isa: Isa,
+    /// Values, and the bytes of the blocks that they fill.
+    ///
+    /// # Safety
+    /// The CPU must have `isa`.
+    pub call: unsafe fn(&[f32], &mut [u8]),
 }
 
 /// The dot of one format on this machine, picked once per matrix. See [`Format::row_dot`].
@@ -119,6 +195,24 @@ macro_rules! arms {
 }
 pub(crate) use arms;
 
+/// [`Quantizer`]s from typed functions: `quantizers![Block; Avx2: avx2::quantize]`. An entry may carry a `#[cfg]`.
+macro_rules! quantizers {
+    ($block:ty; $($(#[$attribute:meta])* $isa:ident: $quantize:path),+ $(,)?) => {
+        &[$($(#[$attribute])* $crate::quant::Quantizer {
+            isa: $crate::simd::Isa::$isa,
+            call: {
+                unsafe fn erased(values: &[f32], out: &mut [u8]) {
+                    let out: &mut [$block] = bytemuck::cast_slice_mut(out);
+                    // SAFETY: the caller promises the instruction set that the entry is listed under.
+                    unsafe { $quantize(values, out) }
+                }
+                erased
+            },
+        }),+]
+    };
+}
+pub(crate) use quantizers;
+
 impl Format {
     /// A row for `B` without encoder or dot. Fails to compile if `B` is not the size it claims, or is aligned.
     pub const fn new<B: Block>(name: &'static str, gguf_id: Option<u32>) -> Self {
@@ -131,6 +225,7 @@ impl Format {
             block_bytes: B::BYTES,
             decode: decode_blocks::<B>,
             encode: None,
+            quantizers: &[],
             dot: None,
         }
     }
@@ -138,6 +233,12 @@ impl Format {
     /// Adds the encoder of `B`.
     pub const fn encoder<B: Encode>(mut self) -> Self {
         self.encode = Some(encode_blocks::<B>);
+        self
+    }
+
+    /// Adds faster encoders of the same bytes, for a format that activations are quantized to.
+    pub const fn quantizers(mut self, quantizers: &'static [Quantizer]) -> Self {
+        self.quantizers = quantizers;
         self
     }
 
@@ -204,15 +305,20 @@ impl Format {
         self.quantize(Isa::Scalar, values, out)
     }
 
-    /// [`Format::encode`] for activations on the hot path: a NaN or infinity is not looked for, and gives some
-    /// defined but meaningless block.
+    /// [`Format::encode`] for activations on the hot path, with the fastest encoder that `isa` allows: a NaN or
+    /// infinity is not looked for, and gives some defined but meaningless block. All encoders write the same bytes.
     ///
     /// # Errors
     /// As [`Format::encode`], less `NonFinite`.
-    pub fn quantize(&self, _isa: Isa, values: &[f32], out: &mut [u8]) -> Result<()> {
+    pub fn quantize(&self, isa: Isa, values: &[f32], out: &mut [u8]) -> Result<()> {
         let encode = self.encode.ok_or_else(|| self.error("has no encoder".into()))?;
         self.check(out.len(), values.len())?;
-        encode(values, out);
+        let usable = |quantizer: &&Quantizer| quantizer.isa <= isa && quantizer.isa.is_available();
+        match self.quantizers.iter().rev().find(usable) {
+            // SAFETY: only quantizers whose Isa is available are taken.
+            Some(quantizer) => unsafe { (quantizer.call)(values, out) },
+            None => encode(values, out),
+        }
         Ok(())
     }
 

@@ -33,8 +33,16 @@ pub struct Cpu {
 
 impl Cpu {
     /// # Errors
-    /// [`Error::Option`] if `threads` is zero or the system refuses them, or `HADAL_ISA` names no known set.
-    pub fn new(threads: Option<usize>, activations: Activations) -> Result<Self> {
+    /// [`Error::Option`] if `threads` is zero or the system refuses them, if the CPU lacks `isa`, or if `HADAL_ISA`
+    /// names no known set.
+    pub fn new(threads: Option<usize>, isa: Option<Isa>, activations: Activations) -> Result<Self> {
+        let isa = match isa {
+            Some(isa) if !isa.is_available() => {
+                return Err(Error::option("isa", format!("this CPU has no {}", isa.name())));
+            }
+            Some(isa) => isa,
+            None => Isa::detect()?,
+        };
         let threads = match threads {
             Some(0) => return Err(Error::option("--threads", "0 threads: at least 1 is needed")),
             Some(threads) => threads,
@@ -45,7 +53,7 @@ impl Cpu {
             .thread_name(|index| format!("hadal-{index}"))
             .build()
             .map_err(|error| Error::option("--threads", format!("{threads} threads: {error}")))?;
-        Ok(Cpu { pool, isa: Isa::detect()?, activations })
+        Ok(Cpu { pool, isa, activations })
     }
 
     /// Threads of the pool.

@@ -63,7 +63,7 @@ impl<'e> Generation<'e> {
         if prompt.len() > limit {
             return Err(Error::Context { needed: prompt.len(), limit });
         }
-        let mut sampler = Sampler::new(sampling, &engine.tokenizer)?;
+        let mut sampler = Sampler::new(sampling, engine.info.vocab, |id| engine.tokenizer.token(id).unwrap_or_default())?;
         let stops = StopStrings::new(&sampling.stop)?;
         prompt.iter().for_each(|&token| sampler.accept(token));
         // The last prompt token is always computed: its logits are what comes next.
@@ -135,7 +135,7 @@ impl<'e> Generation<'e> {
         }
         let text = self.stream.push(&self.engine.tokenizer, token);
         let text = self.stops.push(&text);
-        if self.stops.stopped() {
+        if self.stops.is_stopped() {
             self.finish = Some(Finish::Stop);
         } else if self.remaining == 0 {
             return Ok(text + &self.end(Finish::Length));

@@ -20,15 +20,25 @@ pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2)).encoder::<Bloc
     arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
 
+impl Block {
+    fn codes(&self) -> [i8; 32] {
+        let mut codes = [0; 32];
+        for (j, &byte) in self.nibbles.iter().enumerate() {
+            codes[j] = (byte & 15).cast_signed() - 8;
+            codes[j + 16] = (byte >> 4).cast_signed() - 8;
+        }
+        codes
+    }
+}
+
 impl super::Block for Block {
     const LEN: usize = 32;
     const BYTES: usize = 18;
 
     fn decode(&self, out: &mut [f32]) {
         let scale = self.scale.get();
-        for (j, &byte) in self.nibbles.iter().enumerate() {
-            out[j] = (f32::from(byte & 15) - 8.0) * scale;
-            out[j + 16] = (f32::from(byte >> 4) - 8.0) * scale;
+        for (out, code) in out.iter_mut().zip(self.codes()) {
+            *out = f32::from(code) * scale;
         }
     }
 }
@@ -36,16 +46,9 @@ impl super::Block for Block {
 impl super::Encode for Block {
     /// The scale maps the signed value of the first largest magnitude to code 0, so that it is exact.
     fn encode(values: &[f32]) -> Self {
-        let mut extreme = 0.0f32;
-        for &value in values {
-            if value.abs() > extreme.abs() {
-                extreme = value;
-            }
-        }
-        let scale = extreme / -8.0;
-        let inverse = 1.0 / scale;
-        let inverse = if inverse.is_finite() { inverse } else { 0.0 };
-        let code = |value: f32| (value * inverse + 8.5).clamp(0.0, 15.0) as u8;
+        let scale = first_extreme(values) / -8.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let code = |value: f32| truncate(value * inverse + 8.5, 15.0, inverse);
         let mut nibbles = [0; 16];
         for (j, byte) in nibbles.iter_mut().enumerate() {
             *byte = code(values[j]) | code(values[j + 16]) << 4;
@@ -54,16 +57,22 @@ impl super::Encode for Block {
     }
 }
 
+/// The signed value of the first largest magnitude.
+pub(super) fn first_extreme(values: &[f32]) -> f32 {
+    values.iter().fold(0.0f32, |extreme, &value| if value.abs() > extreme.abs() { value } else { extreme })
+}
+
+/// The code of a scaled value, cut to 0..=`most`. If `inverse`, the reciprocal of the scale, overflowed, it is 0:
+/// the reference's conversion is undefined there, and gives 0 on x86; the scale is stored as 0 anyway.
+pub(super) fn truncate(scaled: f32, most: f32, inverse: f32) -> u8 {
+    if inverse.is_finite() { scaled.max(0.0).min(most) as u8 } else { 0 }
+}
+
 /// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.
 fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input) {
-        let mut integer = 0;
-        for (j, &byte) in w.nibbles.iter().enumerate() {
-            integer += (i32::from(byte & 15) - 8) * i32::from(x.codes[j]);
-            integer += (i32::from(byte >> 4) - 8) * i32::from(x.codes[j + 16]);
-        }
-        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        sum += (w.scale.get() * x.scale.get()) * q8_0::integer_dot(&w.codes(), &x.codes) as f32;
     }
     sum
 }
@@ -73,16 +82,16 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, nibbles, sum_i32};
+    use crate::simd::x86::nibbles;
 
-    #[target_feature(enable = "avx2")]
+    /// The bias is taken off the pair sums: |pair sum| <= 2 * 15 * 127 + 2 * 8 * 127, well inside i16.
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let codes = _mm256_sub_epi8(nibbles(&w.nibbles), _mm256_set1_epi8(8));
-            let integer = sum_i32(dot_i8_i8(codes, load32i(&x.codes)));
-            sum += (w.scale.get() * x.scale.get()) * integer as f32;
-        }
-        sum
+        let products = |w: &Block, x| {
+            let biased = _mm256_maddubs_epi16(nibbles(&w.nibbles), x);
+            let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
+            _mm256_madd_epi16(_mm256_sub_epi16(biased, bias), _mm256_set1_epi16(1))
+        };
+        q8_0::avx2::dot_blocks(weights, input, |w| w.scale, products)
     }
 }

@@ -5,7 +5,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms};
+use super::{Format, arms, quantizers};
 
 /// 32 weights; also 32 activations.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -20,6 +20,7 @@ pub struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .encoder::<Block>()
+    .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
     .dot(&FORMAT, arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot]);
 
 impl super::Block for Block {
@@ -35,41 +36,143 @@ impl super::Block for Block {
 }
 
 impl super::Encode for Block {
-    /// Codes come from the unrounded f32 scale, and round half away from zero, as the reference's do.
     fn encode(values: &[f32]) -> Self {
-        let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-        let scale = largest / 127.0;
-        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let mut codes = [0; 32];
-        for (code, &value) in codes.iter_mut().zip(values) {
-            *code = (value * inverse).round().clamp(-127.0, 127.0) as i8;
-        }
+        let (scale, codes) = encode_codes(values);
         Block { scale: F16::new(scale), codes }
     }
+}
+
+/// The unrounded f32 scale of 32 values, and their codes: from that scale, not from the stored f16, and rounded
+/// half away from zero, as the reference's are. Where 1 / scale overflows the reference's codes are 0.
+pub(super) fn encode_codes(values: &[f32]) -> (f32, [i8; 32]) {
+    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let scale = largest / 127.0;
+    let inverse = 1.0 / scale;
+    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+    let mut codes = [0; 32];
+    for (code, &value) in codes.iter_mut().zip(values) {
+        // Finite values never reach past 127 either way: the bound only says what a NaN becomes.
+        *code = (value * inverse).round().max(-127.0) as i8;
+    }
+    (scale, codes)
+}
+
+/// Exact dot of the codes of 32 weights and 32 activations.
+pub(super) fn integer_dot(weights: &[i8; 32], input: &[i8; 32]) -> i32 {
+    weights.iter().zip(input).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum()
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.
 fn dot(weights: &[Block], input: &[Block]) -> f32 {
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input) {
-        let integer: i32 = w.codes.iter().zip(&x.codes).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum();
-        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        sum += (w.scale.get() * x.scale.get()) * integer_dot(&w.codes, &x.codes) as f32;
     }
     sum
 }
 
 #[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use super::Block;
-    use crate::simd::x86::{dot_i8_i8, load32i, sum_i32};
+pub(super) mod avx2 {
+    use std::arch::x86_64::*;
 
-    #[target_feature(enable = "avx2")]
+    use super::{Block, F16};
+    use crate::simd::x86::{dot_i8_i8, half, halves, load8f, load32i, sum_i32, sum4_i32};
+
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[Block]) -> f32 {
+        dot_blocks(weights, input, |w| w.scale, |w, x| dot_i8_i8(load32i(&w.codes), x))
+    }
+
+    /// The dot of any format with blocks of 32, a scale and Q8_0 inputs. `products` gives the exact products of a
+    /// block's codes with 32 input codes, in 8 partial sums. The integers of four blocks are reduced together;
+    /// their terms are added one by one, in the order of the scalar dot.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot_blocks<W>(
+        weights: &[W],
+        input: &[Block],
+        scale: impl Fn(&W) -> F16,
+        products: impl Fn(&W, __m256i) -> __m256i,
+    ) -> f32 {
         let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let integer = sum_i32(dot_i8_i8(load32i(&w.codes), load32i(&x.codes)));
-            sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        let (weight_groups, weight_rest) = weights.as_chunks::<4>();
+        let (input_groups, input_rest) = input.as_chunks::<4>();
+        for (w, x) in weight_groups.iter().zip(input_groups) {
+            let integers = sum4_i32([
+                products(&w[0], load32i(&x[0].codes)),
+                products(&w[1], load32i(&x[1].codes)),
+                products(&w[2], load32i(&x[2].codes)),
+                products(&w[3], load32i(&x[3].codes)),
+            ]);
+            let weight_scales =
+                halves(bytemuck::cast([scale(&w[0]), scale(&w[1]), scale(&w[2]), scale(&w[3])]));
+            let input_scales = halves(bytemuck::cast([x[0].scale, x[1].scale, x[2].scale, x[3].scale]));
+            let terms = _mm_mul_ps(_mm_mul_ps(weight_scales, input_scales), _mm_cvtepi32_ps(integers));
+            let terms: [f32; 4] = bytemuck::cast(terms);
+            for term in terms {
+                sum += term;
+            }
+        }
+        for (w, x) in weight_rest.iter().zip(input_rest) {
+            let integer = sum_i32(products(w, load32i(&x.codes)));
+            sum += (scale(w).get() * x.scale.get()) * integer as f32;
         }
         sum
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn quantize(values: &[f32], out: &mut [Block]) {
+        for (values, out) in values.as_chunks::<32>().0.iter().zip(out) {
+            let (scale, codes) = encode_codes(values);
+            *out = Block { scale: bytemuck::cast(half(scale)), codes: bytemuck::cast(codes) };
+        }
+    }
+
+    /// As the scalar one.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn encode_codes(values: &[f32; 32]) -> (f32, __m256i) {
+        let values = values.as_chunks::<8>().0;
+        let values = [load8f(&values[0]), load8f(&values[1]), load8f(&values[2]), load8f(&values[3])];
+        let largest = largest_magnitude(values);
+        let scale = largest / 127.0;
+        let inverse = 1.0 / scale;
+        let inverse = _mm256_set1_ps(if inverse.is_finite() { inverse } else { 0.0 });
+        let codes = values.map(|v| round_half_away(_mm256_mul_ps(v, inverse)));
+        (scale, pack_codes(codes))
+    }
+
+    /// The largest magnitude of 32 values; NaNs are passed over, as `f32::max` does.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn largest_magnitude(values: [__m256; 4]) -> f32 {
+        let sign = _mm256_set1_ps(-0.0);
+        let mut largest = _mm256_setzero_ps();
+        for v in values {
+            // `max_ps` gives its second operand if either is NaN.
+            largest = _mm256_max_ps(_mm256_andnot_ps(sign, v), largest);
+        }
+        let largest = _mm_max_ps(_mm256_castps256_ps128(largest), _mm256_extractf128_ps::<1>(largest));
+        let largest = _mm_max_ps(largest, _mm_movehl_ps(largest, largest));
+        _mm_cvtss_f32(_mm_max_ss(largest, _mm_movehdup_ps(largest)))
+    }
+
+    /// Rounds half away from zero to -127..=127; NaN to -127. Adding the float below one half and truncating does
+    /// so exactly: one half itself would carry 0.49999997 up to 1.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn round_half_away(v: __m256) -> __m256i {
+        let sign = _mm256_and_ps(v, _mm256_set1_ps(-0.0));
+        let half = _mm256_or_ps(sign, _mm256_set1_ps(0.5f32.next_down()));
+        _mm256_cvttps_epi32(_mm256_max_ps(_mm256_add_ps(v, half), _mm256_set1_ps(-127.0)))
+    }
+
+    /// 4 × 8 × i32 in -128..=127, to 32 bytes in order.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn pack_codes(v: [__m256i; 4]) -> __m256i {
+        // Packing works within 128-bit halves: the groups of four come out as 0 2 4 6 1 3 5 7.
+        let packed = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+        _mm256_permutevar8x32_epi32(packed, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0))
     }
 }

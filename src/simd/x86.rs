@@ -27,13 +27,32 @@ pub fn load16(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
+/// 8 floats from memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load8f(values: &[f32; 8]) -> __m256 {
+    // SAFETY: the reference proves 32 readable bytes; `loadu` asks for no alignment.
+    unsafe { _mm256_loadu_ps(values.as_ptr()) }
+}
+
 /// 16 bytes to 32 nibbles: low ones in lanes 0..16, high ones in lanes 16..32.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn nibbles(bytes: &[u8; 16]) -> __m256i {
-    let raw = load16(bytes);
-    let both = _mm256_set_m128i(_mm_srli_epi16::<4>(raw), raw);
-    _mm256_and_si256(both, _mm256_set1_epi8(15))
+    let twice = _mm256_broadcastsi128_si256(load16(bytes));
+    let shifted = _mm256_srlv_epi64(twice, _mm256_set_epi64x(4, 4, 0, 0));
+    _mm256_and_si256(shifted, _mm256_set1_epi8(15))
+}
+
+/// 32 bits to 32 bytes, in order of significance: 0xff where the bit is set, else 0.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn bit_masks(bits: u32) -> __m256i {
+    let bytes = _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
+    let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), bytes);
+    // Byte i of each 8 keeps bit i only.
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+    _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit)
 }
 
 /// Exact products of unsigned `codes` and signed `input` bytes, summed in fours: 8 × i32.
@@ -59,4 +78,51 @@ pub fn sum_i32(v: __m256i) -> i32 {
     let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
     let v = _mm_add_epi32(v, _mm_unpackhi_epi64(v, v));
     _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32::<1>(v)))
+}
+
+/// The sums of four vectors of 8 × i32, in order: 4 × i32.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum4_i32(v: [__m256i; 4]) -> __m128i {
+    let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+}
+
+/// Four IEEE halves, the first one in the lowest bits, to floats. Exact.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn halves(bits: u64) -> __m128 {
+    _mm_cvtph_ps(_mm_cvtsi64_si128(bits.cast_signed()))
+}
+
+/// The bytes of the IEEE half nearest to `value`, ties to even.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn half(value: f32) -> [u8; 2] {
+    let halves = _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm_set_ss(value));
+    (_mm_cvtsi128_si32(halves) as u16).to_le_bytes()
+}
+
+/// For each index (0..16), the byte of `table`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn lookup16(table: &[i8; 16], indices: __m256i) -> __m256i {
+    let table = load16(bytemuck::cast_ref(table));
+    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices)
+}
+
+/// [`dot_i8_i8`] with sums of two instead of four: 16 × i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn pairs_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
+    _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
+}
+
+/// Sums of the lower and the upper 4 × i32.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum_fours(v: __m256i) -> [i32; 2] {
+    let twos = _mm256_add_epi32(v, _mm256_unpackhi_epi64(v, v));
+    let ones = _mm256_add_epi32(twos, _mm256_shuffle_epi32::<1>(twos));
+    [_mm256_cvtsi256_si32(ones), _mm256_extract_epi32::<4>(ones)]
 }

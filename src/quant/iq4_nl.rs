@@ -1,0 +1,139 @@
+//! IQ4_NL: 32 weights in 18 bytes: an f16 scale, then 16 bytes of nibbles.
+//! Byte j holds weight j (low nibble) and weight j + 16 (high); weight = scale * VALUES[nibble].
+//! (ggml: `d`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, q8_0};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scale: F16,
+    nibbles: [u8; 16],
+}
+
+/// What a nibble stands for, here and in IQ4_XS: steps that widen away from zero, as weights do.
+pub(super) static VALUES: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// A run of smaller magnitudes is stored as zero.
+pub(super) const SMALLEST: f32 = 1e-15;
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20)).encoder::<Block>().dot(
+    &q8_0::FORMAT,
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl super::Block for Block {
+    const LEN: usize = 32;
+    const BYTES: usize = 18;
+
+    fn decode(&self, out: &mut [f32]) {
+        let scale = self.scale.get();
+        for (j, &byte) in self.nibbles.iter().enumerate() {
+            out[j] = scale * f32::from(VALUES[usize::from(byte & 15)]);
+            out[j + 16] = scale * f32::from(VALUES[usize::from(byte >> 4)]);
+        }
+    }
+}
+
+impl super::Encode for Block {
+    /// Codes as if the extreme were VALUES[0], then the scale that fits those codes best.
+    fn encode(values: &[f32]) -> Self {
+        let extreme = extreme(values);
+        if extreme.abs() < SMALLEST {
+            return Block { scale: F16::new(0.0), nibbles: pack(&[nearest(0.0); 32]) };
+        }
+        let inverse = 1.0 / (extreme / f32::from(VALUES[0]));
+        let fit = Fit::new(values, inverse);
+        let codes = std::array::from_fn(|i| nearest(inverse * values[i]));
+        Block { scale: F16::new(fit.scale()), nibbles: pack(&codes) }
+    }
+}
+
+/// The signed value of the first largest magnitude.
+pub(super) fn extreme(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |extreme: f32, &value| if value.abs() > extreme.abs() { value } else { extreme })
+}
+
+/// Which of [`VALUES`] is nearest; the upper one of two equally near.
+pub(super) fn nearest(value: f32) -> u8 {
+    if value <= f32::from(VALUES[0]) {
+        return 0;
+    }
+    let above = VALUES.partition_point(|&known| f32::from(known) <= value).clamp(1, 15);
+    let (low, high) = (f32::from(VALUES[above - 1]), f32::from(VALUES[above]));
+    if value - low < high - value { above as u8 - 1 } else { above as u8 }
+}
+
+/// 32 codes to 16 bytes: code j in a low nibble, code j + 16 in the high one.
+pub(super) fn pack(codes: &[u8; 32]) -> [u8; 16] {
+    std::array::from_fn(|j| codes[j] | codes[j + 16] << 4)
+}
+
+/// Moments of a quantization, weighted by the squares of the values: the best scale for its codes is
+/// `code_value / code_code`, and its squared error falls as `code_value^2 / code_code` grows.
+pub(super) struct Fit {
+    /// Sum of value^2 * code * value.
+    pub code_value: f32,
+    /// Sum of value^2 * code^2.
+    pub code_code: f32,
+}
+
+impl Fit {
+    /// The moments of `values` when their codes are `nearest(inverse * value)`. Products in the reference's order.
+    pub fn new(values: &[f32], inverse: f32) -> Fit {
+        let mut fit = Fit { code_value: 0.0, code_code: 0.0 };
+        for &value in values {
+            let code = f32::from(VALUES[usize::from(nearest(inverse * value))]);
+            let weight = value * value;
+            fit.code_value += weight * code * value;
+            fit.code_code += weight * code * code;
+        }
+        fit
+    }
+
+    pub fn scale(&self) -> f32 {
+        self.code_value / self.code_code
+    }
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.
+fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        sum += (w.scale.get() * x.scale.get()) * integer_dot(&VALUES, &w.nibbles, &x.codes) as f32;
+    }
+    sum
+}
+
+/// The dot of 32 nibbles, which stand for `values`, with 32 input codes.
+pub(super) fn integer_dot(values: &[i8; 16], nibbles: &[u8; 16], input: &[i8; 32]) -> i32 {
+    let mut sum = 0;
+    for (j, &byte) in nibbles.iter().enumerate() {
+        sum += i32::from(values[usize::from(byte & 15)]) * i32::from(input[j]);
+        sum += i32::from(values[usize::from(byte >> 4)]) * i32::from(input[j + 16]);
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Block, VALUES, q8_0};
+    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, sum_i32};
+
+    #[target_feature(enable = "avx2")]
+    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            // No value is -128, so the input may take the sign trick's first place and hold anything.
+            let codes = lookup16(&VALUES, nibbles(&w.nibbles));
+            let integer = sum_i32(dot_i8_i8(load32i(&x.codes), codes));
+            sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        }
+        sum
+    }
+}

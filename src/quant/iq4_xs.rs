@@ -1,0 +1,127 @@
+//! IQ4_XS: 256 weights in 136 bytes: an f16 scale; a u16 of eight 2-bit upper parts and 4 bytes of eight 4-bit lower
+//! parts of the multipliers, lowest first; then for each 32 weights 16 bytes of nibbles: byte j holds weight j (low
+//! nibble) and weight j + 16 (high). Weight = scale * (multiplier - 32) * VALUES[nibble], the values of
+//! [`super::iq4_nl`]. (ggml: `d`, `scales_h`, `scales_l`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::codebook::{self, Codebook, Unpacked};
+use super::iq4_nl::{Fit, SMALLEST, VALUES, extreme, nearest, pack};
+use super::le::{F16, U16};
+use super::{Format, arms, q8_k};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scale: F16,
+    multipliers_high: U16,
+    multipliers_low: [u8; 4],
+    nibbles: [[u8; 16]; 8],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23)).encoder::<Block>().dot(
+    &q8_k::FORMAT,
+    arms![Block, q8_k::Block; Scalar: codebook::dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl super::Block for Block {
+    const LEN: usize = 256;
+    const BYTES: usize = 136;
+
+    fn decode(&self, out: &mut [f32]) {
+        self.unpack().decode(out);
+    }
+}
+
+impl Block {
+    /// Of 32 weights; -32..=31.
+    fn multiplier(&self, group: usize) -> i16 {
+        let low = self.multipliers_low[group / 2] >> (4 * (group % 2)) & 15;
+        let high = self.multipliers_high.get() >> (2 * group) & 3;
+        (u16::from(low) | high << 4) as i16 - 32
+    }
+}
+
+impl Codebook for Block {
+    fn unpack(&self) -> Unpacked {
+        let mut codes = [0; 256];
+        for (codes, nibbles) in codes.chunks_exact_mut(32).zip(&self.nibbles) {
+            for (j, &byte) in nibbles.iter().enumerate() {
+                codes[j] = VALUES[usize::from(byte & 15)];
+                codes[j + 16] = VALUES[usize::from(byte >> 4)];
+            }
+        }
+        let multipliers = std::array::from_fn(|g| self.multiplier(g / 2));
+        Unpacked { scale: self.scale.get(), multipliers, codes }
+    }
+}
+
+impl super::Encode for Block {
+    /// The best scale for each 32 values, those in steps of 1/32 of the largest one, then the codes for the
+    /// resulting scales.
+    fn encode(values: &[f32]) -> Self {
+        let mut scales = [0.0; 8];
+        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(32)) {
+            *scale = group_scale(values);
+        }
+        let scale = -extreme(&scales) / 32.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let mut block = Block { scale: F16::new(scale), ..Zeroable::zeroed() };
+        let mut high = 0;
+        for (g, values) in values.chunks_exact(32).enumerate() {
+            let multiplier = (inverse * scales[g]).round_ties_even().clamp(-32.0, 31.0) as i16;
+            let step = scale * f32::from(multiplier);
+            let inverse_step = if step == 0.0 { 0.0 } else { 1.0 / step };
+            block.nibbles[g] = pack(&std::array::from_fn(|i| nearest(inverse_step * values[i])));
+            let stored = (multiplier + 32) as u16;
+            block.multipliers_low[g / 2] |= (stored as u8 & 15) << (4 * (g % 2));
+            high |= (stored >> 4) << (2 * g);
+        }
+        block.multipliers_high = U16::new(high);
+        block
+    }
+}
+
+/// The best of 16 scales for 32 values: those that map the extreme to 127, or to -127 and 7 steps to either side.
+fn group_scale(values: &[f32]) -> f32 {
+    let extreme = extreme(values);
+    if extreme.abs() < SMALLEST {
+        return 0.0;
+    }
+    let lowest = f32::from(VALUES[0]);
+    let fit = Fit::new(values, 1.0 / (-extreme / lowest));
+    let mut scale = fit.scale();
+    let mut best = scale * fit.code_value;
+    for step in -7..=7i8 {
+        let fit = Fit::new(values, (f32::from(step) + lowest) / extreme);
+        if fit.code_code > 0.0 && fit.code_value * fit.code_value > best * fit.code_code {
+            scale = fit.scale();
+            best = scale * fit.code_value;
+        }
+    }
+    scale
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, VALUES, q8_k};
+    use crate::simd::x86::{load32i, lookup16, nibbles, pairs_i8_i8, sum_i32};
+
+    #[target_feature(enable = "avx2")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            let mut integer = _mm256_setzero_si256();
+            for (g, (group, x)) in w.nibbles.iter().zip(x.codes.as_chunks().0).enumerate() {
+                let pairs = pairs_i8_i8(load32i(x), lookup16(&VALUES, nibbles(group)));
+                let scaled = _mm256_madd_epi16(pairs, _mm256_set1_epi16(w.multiplier(g)));
+                integer = _mm256_add_epi32(integer, scaled);
+            }
+            sum += (w.scale.get() * x.scale.get()) * sum_i32(integer) as f32;
+        }
+        sum
+    }
+}

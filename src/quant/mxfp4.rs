@@ -1,0 +1,97 @@
+//! MXFP4: 32 weights in 17 bytes: a power of two, then 16 bytes of nibbles.
+//! Byte j holds weight j (low nibble) and weight j + 16 (high); a nibble is an E2M1 float and stands for half of
+//! VALUES[nibble], which are whole numbers; weight = 2^(exponent - 128) * VALUES[nibble].
+//! (OCP Microscaling Formats 1.0; ggml: `e`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::iq4_nl::integer_dot;
+use super::{Format, arms, q8_0};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    exponent: u8,
+    nibbles: [u8; 16],
+}
+
+/// Twice the E2M1 float of each nibble, here and in NVFP4.
+pub(super) static VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39)).encoder::<Block>().dot(
+    &q8_0::FORMAT,
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl Block {
+    /// 2^(exponent - 128), exactly: subnormal for exponents 0 and 1. The 255 that OCP calls NaN is 2^127 in ggml.
+    #[inline(always)]
+    fn scale(self) -> f32 {
+        let exponent = u32::from(self.exponent);
+        f32::from_bits(if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 })
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 32;
+    const BYTES: usize = 17;
+
+    fn decode(&self, out: &mut [f32]) {
+        let scale = self.scale();
+        for (j, &byte) in self.nibbles.iter().enumerate() {
+            out[j] = scale * f32::from(VALUES[usize::from(byte & 15)]);
+            out[j + 16] = scale * f32::from(VALUES[usize::from(byte >> 4)]);
+        }
+    }
+}
+
+impl super::Encode for Block {
+    /// The exponent that brings the largest magnitude into 4..8 (6 is the largest E2M1), then the nearest value.
+    /// Below 2^-125 the exponent wraps around, as the reference's does: such a block decodes to zeros.
+    fn encode(values: &[f32]) -> Self {
+        let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        // log2 rounded to f32: just below a power of two it gives that power's exponent, and so must we.
+        let exponent = (libm::log2(f64::from(largest)) as f32).floor() + 125.0;
+        let exponent = if largest > 0.0 { exponent as i32 as u8 } else { 0 };
+        let mut block = Block { exponent, nibbles: [0; 16] };
+        let scale = block.scale();
+        for (j, byte) in block.nibbles.iter_mut().enumerate() {
+            *byte = nearest(values[j], scale) | nearest(values[j + 16], scale) << 4;
+        }
+        block
+    }
+}
+
+/// The first nibble for which `scale * VALUES[nibble]` is nearest to `value`.
+pub(super) fn nearest(value: f32, scale: f32) -> u8 {
+    let error = |nibble: u8| (f32::from(VALUES[usize::from(nibble)]) * scale - value).abs();
+    (1..16).fold(0, |best, nibble| if error(nibble) < error(best) { nibble } else { best })
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.
+fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        sum += (w.scale() * x.scale.get()) * integer_dot(&VALUES, &w.nibbles, &x.codes) as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Block, VALUES, q8_0};
+    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, sum_i32};
+
+    #[target_feature(enable = "avx2")]
+    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            // No value is -128, so the input may take the sign trick's first place and hold anything.
+            let codes = lookup16(&VALUES, nibbles(&w.nibbles));
+            let integer = sum_i32(dot_i8_i8(load32i(&x.codes), codes));
+            sum += (w.scale() * x.scale.get()) * integer as f32;
+        }
+        sum
+    }
+}

@@ -1,0 +1,142 @@
+//! NVFP4: 64 weights in 36 bytes: four scales, then for each 16 weights 8 bytes of nibbles.
+//! Byte j of a group holds its weight j (low nibble) and weight j + 8 (high); weight = scale * VALUES[nibble], the
+//! doubled E2M1 floats of [`super::mxfp4`]. A scale byte is an unsigned E4M3 float and stands for half of it.
+//! (ggml: `d`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::mxfp4::{VALUES, nearest};
+use super::{Format, arms, q8_0};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scales: [u8; 4],
+    nibbles: [[u8; 8]; 4],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40)).encoder::<Block>().dot(
+    &q8_0::FORMAT,
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+/// Half the E4M3 float of each byte. The top bit, a sign elsewhere, is ignored. 0x7f, elsewhere NaN, is zero, though
+/// not with the top bit set: so decides the reference.
+static SCALES: [f32; 256] = scales();
+
+const fn scales() -> [f32; 256] {
+    let mut scales = [0.0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (exponent, mantissa) = ((byte as u32) >> 3 & 15, (byte as u32) & 7);
+        scales[byte] = match (byte, exponent) {
+            (0x7f, _) => 0.0,
+            (_, 0) => mantissa as f32 / 1024.0,
+            _ => f32::from_bits((exponent + 127 - 8) << 23 | mantissa << 20),
+        };
+        byte += 1;
+    }
+    scales
+}
+
+impl Block {
+    #[inline(always)]
+    fn scale(&self, group: usize) -> f32 {
+        SCALES[usize::from(self.scales[group])]
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 64;
+    const BYTES: usize = 36;
+
+    fn decode(&self, out: &mut [f32]) {
+        for (g, (out, nibbles)) in out.chunks_exact_mut(16).zip(&self.nibbles).enumerate() {
+            for (j, &byte) in nibbles.iter().enumerate() {
+                out[j] = self.scale(g) * f32::from(VALUES[usize::from(byte & 15)]);
+                out[j + 8] = self.scale(g) * f32::from(VALUES[usize::from(byte >> 4)]);
+            }
+        }
+    }
+}
+
+impl super::Encode for Block {
+    /// The scale that maps a group's largest magnitude to 6, the largest E2M1, then the nearest values.
+    fn encode(values: &[f32]) -> Self {
+        let mut block = Block::zeroed();
+        for (g, values) in values.chunks_exact(16).enumerate() {
+            let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+            block.scales[g] = e4m3(largest / 6.0);
+            let scale = block.scale(g);
+            for (j, byte) in block.nibbles[g].iter_mut().enumerate() {
+                *byte = nearest(values[j], scale) | nearest(values[j + 8], scale) << 4;
+            }
+        }
+        block
+    }
+}
+
+/// `value` >= 0 as an unsigned E4M3 float, ties away from zero. Two quirks are the reference's: from 256 on all is 448,
+/// and subnormals never round up to the smallest normal number.
+fn e4m3(value: f32) -> u8 {
+    let bits = value.to_bits();
+    let exponent = (bits >> 23) as i32 - 127 + 7;
+    if exponent <= 0 {
+        return ((value * 512.0 + 0.5) as u8).min(7);
+    }
+    // The mantissa's carry runs into the exponent.
+    let rounded = ((exponent as u32) << 3 | bits >> 20 & 7) + (bits >> 19 & 1);
+    if rounded >= 15 << 3 { 0x7e } else { rounded as u8 }
+}
+
+/// Groups of 16 weights in ascending order: sum += (scale_w * scale_x) * exact integer dot.
+fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
+        for (g, nibbles) in w.nibbles.iter().enumerate() {
+            let x = &x[g / 2];
+            let codes = &x.codes[16 * (g % 2)..][..16];
+            let mut integer = 0;
+            for (j, &byte) in nibbles.iter().enumerate() {
+                integer += i32::from(VALUES[usize::from(byte & 15)]) * i32::from(codes[j]);
+                integer += i32::from(VALUES[usize::from(byte >> 4)]) * i32::from(codes[j + 8]);
+            }
+            sum += (w.scale(g) * x.scale.get()) * integer as f32;
+        }
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, VALUES, q8_0};
+    use crate::simd::x86::{dot_i8_i8, load16, load32i, lookup16, sum_fours};
+
+    #[target_feature(enable = "avx2")]
+    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
+            let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref(&w.nibbles);
+            for (half, (bytes, x)) in bytes.iter().zip(x).enumerate() {
+                let codes = lookup16(&VALUES, two_groups(bytes));
+                let [low, high] = sum_fours(dot_i8_i8(load32i(&x.codes), codes));
+                let scale = x.scale.get();
+                sum += (w.scale(2 * half) * scale) * low as f32;
+                sum += (w.scale(2 * half + 1) * scale) * high as f32;
+            }
+        }
+        sum
+    }
+
+    /// The nibbles of two groups, 8 bytes each: each half of the result is a group, low nibbles first.
+    #[target_feature(enable = "avx2")]
+    fn two_groups(bytes: &[u8; 16]) -> __m256i {
+        let low = load16(bytes);
+        let high = _mm_srli_epi16::<4>(low);
+        let both = _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
+        _mm256_and_si256(both, _mm256_set1_epi8(15))
+    }
+}

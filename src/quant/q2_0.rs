@@ -1,0 +1,119 @@
+//! Q2_0: 128 weights in 34 bytes: an f16 scale, then 2-bit codes, four to a byte, lowest first;
+//! weight = (code - 1) * scale, so that codes 0, 1 and 2 are ternary weights and 3 is twice the scale.
+//! PrismML's layout, as Fucina reads it. [`super::q2_0_g64`] is ggml's own with the same GGUF id and half the block.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, q8_0};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scale: F16,
+    /// Of 32 weights each.
+    codes: [[u8; 8]; 4],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42)).encoder::<Block>().dot(
+    &q8_0::FORMAT,
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl super::Block for Block {
+    const LEN: usize = 128;
+    const BYTES: usize = 34;
+
+    fn decode(&self, out: &mut [f32]) {
+        decode(self.scale.get(), self.codes.as_flattened(), out);
+    }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let mut codes = [[0; 8]; 4];
+        let scale = encode(values, codes.as_flattened_mut());
+        Block { scale, codes }
+    }
+}
+
+/// Four weights of `out` for each byte of codes.
+pub(super) fn decode(scale: f32, codes: &[u8], out: &mut [f32]) {
+    for (out, byte) in out.chunks_exact_mut(4).zip(codes) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = (f32::from(byte >> (2 * i) & 3) - 1.0) * scale;
+        }
+    }
+}
+
+/// The scale is the largest magnitude; codes come from the unrounded scale and round half away from zero. A block whose
+/// reciprocal scale overflows has code 1, zero, everywhere.
+pub(super) fn encode(values: &[f32], codes: &mut [u8]) -> F16 {
+    let scale = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let inverse = 1.0 / scale;
+    let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+    for (values, byte) in values.chunks_exact(4).zip(codes) {
+        for (i, value) in values.iter().enumerate() {
+            *byte |= (((value * inverse).round() + 1.0).clamp(0.0, 3.0) as u8) << (2 * i);
+        }
+    }
+    F16::new(scale)
+}
+
+/// The dot of 32 codes, each less 1, with the codes of an input block.
+pub(super) fn integer_dot(codes: &[u8; 8], input: &[i8; 32]) -> i32 {
+    let code = |i: usize| i32::from(codes[i / 4] >> (2 * (i % 4)) & 3) - 1;
+    input.iter().enumerate().map(|(i, &x)| code(i) * i32::from(x)).sum()
+}
+
+/// Four lanes, one for each quarter of a block. Blocks in ascending order:
+/// lane += (scale_w * scale_x) * exact integer dot; at the end (lane 0 + lane 1) + (lane 2 + lane 3).
+fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    let mut lanes = [0.0f32; 4];
+    for (w, x) in weights.iter().zip(input.as_chunks::<4>().0) {
+        for ((lane, codes), x) in lanes.iter_mut().zip(&w.codes).zip(x) {
+            *lane += (w.scale.get() * x.scale.get()) * integer_dot(codes, &x.codes) as f32;
+        }
+    }
+    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, q8_0};
+    use crate::simd::x86::{dot_u8_i8, load32i, sum_i32};
+
+    #[target_feature(enable = "avx2")]
+    pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let mut lanes = [0.0f32; 4];
+        for (w, x) in weights.iter().zip(input.as_chunks::<4>().0) {
+            let scale = w.scale.get();
+            for ((lane, &codes), x) in lanes.iter_mut().zip(&w.codes).zip(x) {
+                *lane += (scale * x.scale.get()) * integer_dot(codes, &x.codes) as f32;
+            }
+        }
+        (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+    }
+
+    /// [`super::integer_dot`].
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn integer_dot(codes: [u8; 8], input: &[i8; 32]) -> i32 {
+        let input = load32i(input);
+        let ones = _mm256_set1_epi8(1);
+        sum_i32(_mm256_sub_epi32(dot_u8_i8(crumbs(codes), input), dot_u8_i8(ones, input)))
+    }
+
+    /// 32 codes of 2 bits, lowest first, to bytes.
+    #[target_feature(enable = "avx2")]
+    fn crumbs(bytes: [u8; 8]) -> __m256i {
+        // In each lane of four: the byte, and it shifted so that its code i lies at the bottom of byte i.
+        let bytes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(bytes)));
+        let halves = _mm256_or_si256(bytes, _mm256_slli_epi32::<12>(bytes));
+        let quarters = _mm256_or_si256(halves, _mm256_slli_epi32::<6>(halves));
+        _mm256_and_si256(quarters, _mm256_set1_epi8(3))
+    }
+}

@@ -1,0 +1,96 @@
+//! Q2_K: 256 weights in 84 bytes: 16 bytes, one a group of 16, with the group's scale (low nibble) and minimum (high);
+//! 64 bytes of codes; an f16 scale and an f16 minimum for the block. Each half of 128 weights is four sections of 32:
+//! bit pair s of the half's byte i is weight i of section s;
+//! weight = (scale * group scale) * code - min * group min. (ggml: `scales`, `qs`, `d`, `dmin`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, k, q8_k};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    group_scales: [u8; 16],
+    bit_pairs: [u8; 64],
+    scale: F16,
+    min: F16,
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10)).dot(
+    &q8_k::FORMAT,
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl Block {
+    fn scales(&self) -> [i8; 16] {
+        self.group_scales.map(|byte| (byte & 15).cast_signed())
+    }
+
+    fn mins(&self) -> [i8; 16] {
+        self.group_scales.map(|byte| (byte >> 4).cast_signed())
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 256;
+    const BYTES: usize = 84;
+
+    fn decode(&self, out: &mut [f32]) {
+        let (codes, scales, mins) = (k::unpack_bit_pairs(&self.bit_pairs), self.scales(), self.mins());
+        for (j, (out, code)) in out.iter_mut().zip(codes).enumerate() {
+            let scale = self.scale.get() * f32::from(scales[j / 16]);
+            *out = scale * f32::from(code) - self.min.get() * f32::from(mins[j / 16]);
+        }
+    }
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * integer - (min_w * scale_x) * offset.
+fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let integer = k::scaled_dot(&k::unpack_bit_pairs(&w.bit_pairs), &w.scales(), &x.codes);
+        let offset = k::scaled_sums(&w.mins(), &x.sums);
+        let scale_x = x.scale.get();
+        sum += (w.scale.get() * scale_x) * integer as f32 - (w.min.get() * scale_x) * offset as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, k, q8_k};
+    use crate::simd::x86::{load16, load32, load32i};
+
+    /// Pair sums of codes and input are at most 2 * 3 * 127: no saturation.
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            let group_scales = load16(&w.group_scales);
+            let nibble = _mm_set1_epi8(15);
+            let scales = k::avx2::widen_even_odd(_mm_and_si128(group_scales, nibble));
+            let mins = _mm_and_si128(_mm_srli_epi16::<4>(group_scales), nibble);
+            let offsets = _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), k::avx2::load_sums(x));
+            let offsets =
+                _mm_add_epi32(_mm256_castsi256_si128(offsets), _mm256_extracti128_si256::<1>(offsets));
+            let mut integers = _mm256_setzero_si256();
+            let halves = w.bit_pairs.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<128>().0);
+            for (half, (bit_pairs, x)) in halves.enumerate() {
+                let mut bit_pairs = load32(bit_pairs);
+                for (section, x) in x.as_chunks::<32>().0.iter().enumerate() {
+                    let codes = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
+                    bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
+                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(x));
+                    let scale = k::avx2::spread(scales, 4 * half + section);
+                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
+                }
+            }
+            sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
+        }
+        sum
+    }
+}

@@ -1,0 +1,122 @@
+//! Q3_K: 256 weights in 110 bytes: 32 bytes of high bits, 64 bytes of low bit pairs, 16 six-bit group scales in 12
+//! bytes, then an f16 scale for the block. Bit pairs lie as in [`super::q2_k`]; bit g of high-bit byte i belongs to
+//! weight i of the g-th 32; code = pair + 4 * bit, weight = (scale * (group scale - 32)) * (code - 4). Byte j of the
+//! group scales holds the low nibbles of scale j (below) and j + 8 (above) for j < 8; bit pair p of byte 8 + j is the
+//! upper two bits of scale 4 * p + j. (ggml: `hmask`, `qs`, `scales`, `d`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, k, q8_k};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    high_bits: [u8; 32],
+    bit_pairs: [u8; 64],
+    group_scales: [u8; 12],
+    scale: F16,
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11)).dot(
+    &q8_k::FORMAT,
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl Block {
+    fn scales(&self) -> [i8; 16] {
+        let mut scales = [0; 16];
+        for (j, scale) in scales.iter_mut().enumerate() {
+            let low = self.group_scales[j % 8] >> (4 * (j / 8)) & 15;
+            let high = self.group_scales[8 + j % 4] >> (2 * (j / 4)) & 3;
+            *scale = (low | high << 4).cast_signed() - 32;
+        }
+        scales
+    }
+
+    fn codes(&self) -> [i8; 256] {
+        let mut codes = k::unpack_bit_pairs(&self.bit_pairs);
+        for (j, code) in codes.iter_mut().enumerate() {
+            let high_bit = self.high_bits[j % 32] >> (j / 32) & 1;
+            *code = (*code | (high_bit << 2).cast_signed()) - 4;
+        }
+        codes
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 256;
+    const BYTES: usize = 110;
+
+    fn decode(&self, out: &mut [f32]) {
+        let (codes, scales) = (self.codes(), self.scales());
+        for (j, (out, code)) in out.iter_mut().zip(codes).enumerate() {
+            *out = (self.scale.get() * f32::from(scales[j / 16])) * f32::from(code);
+        }
+    }
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * integer.
+fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let integer = k::scaled_dot(&w.codes(), &w.scales(), &x.codes);
+        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, k, q8_k};
+    use crate::simd::x86::{load32, load32i, sum_i32};
+
+    /// Codes stay biased by 4: pair sums are at most 2 * 7 * 127, no saturation. The input's sums of sixteens take
+    /// the bias off again.
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            let group_scales = unpack_scales(&w.group_scales);
+            let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
+            let scales = k::avx2::widen_even_odd(group_scales);
+            let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<2>(bias));
+            let mut high_bits = load32(&w.high_bits);
+            let halves = w.bit_pairs.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<128>().0);
+            for (half, (bit_pairs, x)) in halves.enumerate() {
+                let mut bit_pairs = load32(bit_pairs);
+                for (section, x) in x.as_chunks::<32>().0.iter().enumerate() {
+                    let low = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
+                    let high = _mm256_and_si256(_mm256_slli_epi16::<2>(high_bits), _mm256_set1_epi8(4));
+                    bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
+                    high_bits = _mm256_srli_epi16::<1>(high_bits);
+                    let pair_sums = _mm256_maddubs_epi16(_mm256_or_si256(low, high), load32i(x));
+                    let scale = k::avx2::spread(scales, 4 * half + section);
+                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
+                }
+            }
+            sum += (w.scale.get() * x.scale.get()) * sum_i32(integers) as f32;
+        }
+        sum
+    }
+
+    /// The 16 group scales as bytes, four at a time.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn unpack_scales(bytes: &[u8; 12]) -> __m128i {
+        let word = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        let (a, b, upper) = (word(0), word(4), word(8));
+        let low = |word: u32| word & 0x0f0f_0f0f;
+        let high = |word: u32| word & 0x3030_3030;
+        let words = [
+            low(a) | high(upper << 4),
+            low(b) | high(upper << 2),
+            low(a >> 4) | high(upper),
+            low(b >> 4) | high(upper >> 2),
+        ];
+        _mm_sub_epi8(bytemuck::cast(words), _mm_set1_epi8(32))
+    }
+}

@@ -1,0 +1,104 @@
+//! Q5_0: 32 weights in 22 bytes: an f16 scale, 32 high bits (bit j of the little-endian word is weight j's), then 16
+//! bytes of nibbles. Byte j holds weight j (low nibble) and weight j + 16 (high); the code is nibble + 16 * bit,
+//! weight = (code - 16) * scale. (ggml: `d`, `qh`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::{F16, U32};
+use super::{Format, arms, q4_0, q8_0};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scale: F16,
+    high_bits: U32,
+    nibbles: [u8; 16],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6)).encoder::<Block>().dot(
+    &q8_0::FORMAT,
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl super::Block for Block {
+    const LEN: usize = 32;
+    const BYTES: usize = 22;
+
+    fn decode(&self, out: &mut [f32]) {
+        let scale = self.scale.get();
+        for (out, code) in out.iter_mut().zip(unpack(self.high_bits, &self.nibbles)) {
+            *out = f32::from(code - 16) * scale;
+        }
+    }
+}
+
+impl super::Encode for Block {
+    /// The scale maps the signed value of the first largest magnitude to code 0, so that it is exact.
+    fn encode(values: &[f32]) -> Self {
+        let scale = q4_0::first_extreme(values) / -16.0;
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let code = |value: f32| q4_0::truncate(value * inverse + 16.5, 31.0, inverse);
+        let (high_bits, nibbles) = pack(values, code);
+        Block { scale: F16::new(scale), high_bits, nibbles }
+    }
+}
+
+/// The 32 codes, 0..=31.
+pub(super) fn unpack(high_bits: U32, nibbles: &[u8; 16]) -> [i8; 32] {
+    let high_bit = |j: usize| (high_bits.get() >> j & 1) as i8 * 16;
+    let mut codes = [0; 32];
+    for (j, &byte) in nibbles.iter().enumerate() {
+        codes[j] = (byte & 15).cast_signed() + high_bit(j);
+        codes[j + 16] = (byte >> 4).cast_signed() + high_bit(j + 16);
+    }
+    codes
+}
+
+/// High bits and nibbles of 32 values whose codes, 0..=31, `code` gives.
+pub(super) fn pack(values: &[f32], code: impl Fn(f32) -> u8) -> (U32, [u8; 16]) {
+    let mut high_bits = 0;
+    let mut nibbles = [0; 16];
+    for (j, byte) in nibbles.iter_mut().enumerate() {
+        let (low, high) = (code(values[j]), code(values[j + 16]));
+        *byte = low & 15 | high << 4;
+        high_bits |= u32::from(low >> 4) << j | u32::from(high >> 4) << (j + 16);
+    }
+    (U32::new(high_bits), nibbles)
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.
+fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let codes = unpack(w.high_bits, &w.nibbles).map(|code| code - 16);
+        sum += (w.scale.get() * x.scale.get()) * q8_0::integer_dot(&codes, &x.codes) as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, U32, q8_0};
+    use crate::simd::x86::{bit_masks, dot_i8_i8, nibbles};
+
+    /// A code below 16 becomes negative by setting its upper four bits: nibble - 16.
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let products = |w: &Block, x| {
+            let sign = _mm256_andnot_si256(bit_masks(w.high_bits.get()), _mm256_set1_epi8(-16));
+            dot_i8_i8(_mm256_or_si256(nibbles(&w.nibbles), sign), x)
+        };
+        q8_0::avx2::dot_blocks(weights, input, |w| w.scale, products)
+    }
+
+    /// The 32 codes, 0..=31.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn unpack(high_bits: U32, low: &[u8; 16]) -> __m256i {
+        let high = _mm256_and_si256(bit_masks(high_bits.get()), _mm256_set1_epi8(16));
+        _mm256_or_si256(nibbles(low), high)
+    }
+}

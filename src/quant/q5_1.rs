@@ -1,0 +1,66 @@
+//! Q5_1: 32 weights in 24 bytes: an f16 scale, an f16 minimum, 32 high bits, then 16 bytes of nibbles, the codes laid
+//! out as in [`super::q5_0`]; weight = code * scale + min. (ggml: `d`, `m`, `qh`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::{F16, U32};
+use super::{Format, arms, q4_0, q4_1, q5_0, q8_0, q8_1};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    scale: F16,
+    min: F16,
+    high_bits: U32,
+    nibbles: [u8; 16],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7)).encoder::<Block>().dot(
+    &q8_1::FORMAT,
+    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl super::Block for Block {
+    const LEN: usize = 32;
+    const BYTES: usize = 24;
+
+    fn decode(&self, out: &mut [f32]) {
+        let (scale, min) = (self.scale.get(), self.min.get());
+        for (out, code) in out.iter_mut().zip(q5_0::unpack(self.high_bits, &self.nibbles)) {
+            *out = f32::from(code) * scale + min;
+        }
+    }
+}
+
+impl super::Encode for Block {
+    /// Code 0 is the smallest value, code 31 the largest.
+    fn encode(values: &[f32]) -> Self {
+        let (min, scale) = q4_1::range(values, 31.0);
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let code = |value: f32| q4_0::truncate((value - min) * inverse + 0.5, 31.0, inverse);
+        let (high_bits, nibbles) = q5_0::pack(values, code);
+        Block { scale: F16::new(scale), min: F16::new(min), high_bits, nibbles }
+    }
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot + min_w * sum_x.
+fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let integer = q8_0::integer_dot(&q5_0::unpack(w.high_bits, &w.nibbles), &x.codes);
+        sum += (w.scale.get() * x.scale.get()) * integer as f32 + w.min.get() * x.sum.get();
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Block, q5_0, q8_1};
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
+        let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
+        q8_1::avx2::dot_blocks(weights, input, |w| (w.scale, w.min), codes)
+    }
+}

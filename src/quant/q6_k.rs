@@ -1,0 +1,110 @@
+//! Q6_K: 256 weights in 210 bytes: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 signed scales for groups
+//! of 16, then an f16 scale for the block. Each half of 128 weights is four sections of 32: sections 0 and 1 are the
+//! low nibbles of the half's 64 nibble bytes, 2 and 3 the high ones; bit pair s of the half's byte i belongs to
+//! weight i of section s; weight = (scale * group scale) * (code - 32).
+//! (ggml: `ql`, `qh`, `scales`, `d`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, k, q8_k};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    nibbles: [[u8; 64]; 2],
+    bit_pairs: [[u8; 32]; 2],
+    group_scales: [i8; 16],
+    scale: F16,
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14)).dot(
+    &q8_k::FORMAT,
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl Block {
+    fn codes(&self) -> [i8; 256] {
+        let mut codes = [0; 256];
+        for (half, codes) in codes.as_chunks_mut::<128>().0.iter_mut().enumerate() {
+            let (nibbles, bit_pairs) = (&self.nibbles[half], &self.bit_pairs[half]);
+            for (j, code) in codes.iter_mut().enumerate() {
+                let low = nibbles[j % 64] >> (4 * (j / 64)) & 15;
+                let high = bit_pairs[j % 32] >> (2 * (j / 32)) & 3;
+                *code = (low | high << 4).cast_signed() - 32;
+            }
+        }
+        codes
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 256;
+    const BYTES: usize = 210;
+
+    fn decode(&self, out: &mut [f32]) {
+        let codes = self.codes();
+        for (j, out) in out.iter_mut().enumerate() {
+            *out = (self.scale.get() * f32::from(self.group_scales[j / 16])) * f32::from(codes[j]);
+        }
+    }
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * integer.
+fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let integer = k::scaled_dot(&w.codes(), &w.group_scales, &x.codes);
+        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, k, q8_k};
+    use crate::simd::x86::{load16, load32, load32i, sum_i32};
+
+    /// Codes stay biased by 32: pair sums are at most 2 * 63 * 127, no saturation. The input's sums of sixteens take
+    /// the bias off again.
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            let group_scales = load16(bytemuck::cast_ref(&w.group_scales));
+            let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
+            let scales = k::avx2::widen_even_odd(group_scales);
+            let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(bias));
+            for (half, x) in x.codes.as_chunks::<128>().0.iter().enumerate() {
+                let (x, _) = x.as_chunks::<32>();
+                for (section, codes) in sections(&w.nibbles[half], &w.bit_pairs[half]).into_iter().enumerate()
+                {
+                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x[section]));
+                    let scale = k::avx2::spread(scales, 4 * half + section);
+                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
+                }
+            }
+            sum += (w.scale.get() * x.scale.get()) * sum_i32(integers) as f32;
+        }
+        sum
+    }
+
+    /// The 128 codes of a half, still biased.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn sections(nibbles: &[u8; 64], bit_pairs: &[u8; 32]) -> [__m256i; 4] {
+        let (nibbles, _) = nibbles.as_chunks::<32>();
+        let (first, second, pairs) = (load32(&nibbles[0]), load32(&nibbles[1]), load32(bit_pairs));
+        let low = |v| _mm256_and_si256(v, _mm256_set1_epi8(15));
+        let high = |v| _mm256_and_si256(v, _mm256_set1_epi8(0x30));
+        [
+            _mm256_or_si256(low(first), high(_mm256_slli_epi16::<4>(pairs))),
+            _mm256_or_si256(low(second), high(_mm256_slli_epi16::<2>(pairs))),
+            _mm256_or_si256(low(_mm256_srli_epi16::<4>(first)), high(pairs)),
+            _mm256_or_si256(low(_mm256_srli_epi16::<4>(second)), high(_mm256_srli_epi16::<2>(pairs))),
+        ]
+    }
+}

@@ -1,0 +1,101 @@
+//! Q8_1: 32 activations in 36 bytes: an f16 scale, an f16 sum (scale * sum of the codes), then 32 signed codes;
+//! value = code * scale. Only what the inputs of Q4_1 and Q5_1 are quantized to: the sum meets their minimum.
+//! (ggml: `d`, `s`, `qs`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, q8_0, quantizers};
+
+/// 32 activations.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct Block {
+    /// Step between codes.
+    pub scale: F16,
+    /// The sum of the 32 values, from the f32 scale, then rounded.
+    pub sum: F16,
+    /// -127..=127.
+    pub codes: [i8; 32],
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("q8_1", Some(9))
+    .encoder::<Block>()
+    .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize]);
+
+impl super::Block for Block {
+    const LEN: usize = 32;
+    const BYTES: usize = 36;
+
+    fn decode(&self, out: &mut [f32]) {
+        let scale = self.scale.get();
+        for (out, &code) in out.iter_mut().zip(&self.codes) {
+            *out = f32::from(code) * scale;
+        }
+    }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let (scale, codes) = q8_0::encode_codes(values);
+        let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
+        Block { scale: F16::new(scale), sum: F16::new(sum as f32 * scale), codes }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, F16, q8_0};
+    use crate::simd::x86::{dot_u8_i8, half, halves, load32i, sum_i32, sum4_i32};
+
+    /// The dot of any format with blocks of 32 unsigned `codes`, a scale and a minimum, and Q8_1 inputs.
+    /// The integers of four blocks are reduced together; their terms are added one by one, in the order of the
+    /// scalar dot.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot_blocks<W>(
+        weights: &[W],
+        input: &[Block],
+        scale_and_min: impl Fn(&W) -> (F16, F16),
+        codes: impl Fn(&W) -> __m256i,
+    ) -> f32 {
+        let mut sum = 0.0;
+        let (weight_groups, weight_rest) = weights.as_chunks::<4>();
+        let (input_groups, input_rest) = input.as_chunks::<4>();
+        for (w, x) in weight_groups.iter().zip(input_groups) {
+            let products = |i: usize| dot_u8_i8(codes(&w[i]), load32i(&x[i].codes));
+            let integers = _mm_cvtepi32_ps(sum4_i32([products(0), products(1), products(2), products(3)]));
+            let [(s0, m0), (s1, m1), (s2, m2), (s3, m3)] = w.each_ref().map(&scale_and_min);
+            let input_scales = halves(bytemuck::cast([x[0].scale, x[1].scale, x[2].scale, x[3].scale]));
+            let input_sums = halves(bytemuck::cast([x[0].sum, x[1].sum, x[2].sum, x[3].sum]));
+            let scales = _mm_mul_ps(halves(bytemuck::cast([s0, s1, s2, s3])), input_scales);
+            let offsets = _mm_mul_ps(halves(bytemuck::cast([m0, m1, m2, m3])), input_sums);
+            let terms: [f32; 4] = bytemuck::cast(_mm_add_ps(_mm_mul_ps(scales, integers), offsets));
+            for term in terms {
+                sum += term;
+            }
+        }
+        for (w, x) in weight_rest.iter().zip(input_rest) {
+            let integer = sum_i32(dot_u8_i8(codes(w), load32i(&x.codes)));
+            let (scale, min) = scale_and_min(w);
+            sum += (scale.get() * x.scale.get()) * integer as f32 + min.get() * x.sum.get();
+        }
+        sum
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn quantize(values: &[f32], out: &mut [Block]) {
+        for (values, out) in values.as_chunks::<32>().0.iter().zip(out) {
+            let (scale, codes) = q8_0::avx2::encode_codes(values);
+            let sum = sum_i32(dot_u8_i8(_mm256_set1_epi8(1), codes));
+            *out = Block {
+                scale: bytemuck::cast(half(scale)),
+                sum: bytemuck::cast(half(sum as f32 * scale)),
+                codes: bytemuck::cast(codes),
+            };
+        }
+    }
+}

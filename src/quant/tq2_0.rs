@@ -1,0 +1,117 @@
+//! TQ2_0: 256 ternary weights in 66 bytes: two halves of 32 bytes, then an f16 scale.
+//! Byte j of a half holds four 2-bit codes, lowest first: weights j, j + 32, j + 64 and j + 96 of that half;
+//! weight = (code - 1) * scale. Code 3 is never written, and decodes to twice the scale.
+//! (ggml: `qs`, `d`.)
+
+use bytemuck::{Pod, Zeroable};
+
+use super::le::F16;
+use super::{Format, arms, q8_k};
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Block {
+    halves: [[u8; 32]; 2],
+    scale: F16,
+}
+
+/// The table row.
+pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35)).encoder::<Block>().dot(
+    &q8_k::FORMAT,
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+);
+
+impl Block {
+    /// Of weight `i`: 0, 1, 2, or 3 in a foreign block.
+    fn code(&self, i: usize) -> u8 {
+        self.halves[i / 128][i % 32] >> (2 * (i / 32 % 4)) & 3
+    }
+}
+
+impl super::Block for Block {
+    const LEN: usize = 256;
+    const BYTES: usize = 66;
+
+    fn decode(&self, out: &mut [f32]) {
+        let scale = self.scale.get();
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = (f32::from(self.code(i)) - 1.0) * scale;
+        }
+    }
+}
+
+impl super::Encode for Block {
+    fn encode(values: &[f32]) -> Self {
+        let (scale, trits) = trits(values);
+        let mut halves = [[0; 32]; 2];
+        for (i, trit) in trits.iter().enumerate() {
+            halves[i / 128][i % 32] |= trit << (2 * (i / 32 % 4));
+        }
+        Block { halves, scale }
+    }
+}
+
+/// The largest magnitude as the scale, and each value's trit (-1, 0 or 1) plus 1. Trits come from the unrounded scale
+/// and round half away from zero; where its reciprocal overflows, all but zeros become ±1 of a scale that is stored as 0.
+pub(super) fn trits(values: &[f32]) -> (F16, [u8; 256]) {
+    let scale = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let mut trits = [0; 256];
+    for (trit, value) in trits.iter_mut().zip(values) {
+        *trit = ((value * inverse).round().clamp(-1.0, 1.0) as i8 + 1) as u8;
+    }
+    (F16::new(scale), trits)
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * integer, where the integer is the exact dot of codes and
+/// inputs less the sum of the inputs, taken from the block's `sums`.
+fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let mut integer = 0;
+        for (i, &code) in x.codes.iter().enumerate() {
+            integer += i32::from(w.code(i)) * i32::from(code);
+        }
+        for x in &x.sums {
+            integer -= i32::from(x.get());
+        }
+        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+    }
+    sum
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Block, q8_k};
+    use crate::simd::x86::{load32, load32i, sum_i32};
+
+    #[target_feature(enable = "avx2")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input) {
+            let (inputs, _) = x.codes.as_chunks::<32>();
+            // i16 lanes: 8 pairs of at most 3 * 128 * 2 fit.
+            let mut pairs = _mm256_setzero_si256();
+            for (half, x) in w.halves.iter().zip(inputs.chunks_exact(4)) {
+                let bytes = load32(half);
+                pairs = _mm256_add_epi16(pairs, products(bytes, &x[0]));
+                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<2>(bytes), &x[1]));
+                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<4>(bytes), &x[2]));
+                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<6>(bytes), &x[3]));
+            }
+            let ones = _mm256_set1_epi16(1);
+            let sums = _mm256_madd_epi16(load32(bytemuck::cast_ref(&x.sums)), ones);
+            let integer = sum_i32(_mm256_sub_epi32(_mm256_madd_epi16(pairs, ones), sums));
+            sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        }
+        sum
+    }
+
+    /// Products of the lowest 2 bits of each byte with `input`, summed in pairs.
+    #[target_feature(enable = "avx2")]
+    fn products(bytes: __m256i, input: &[i8; 32]) -> __m256i {
+        _mm256_maddubs_epi16(_mm256_and_si256(bytes, _mm256_set1_epi8(3)), load32i(input))
+    }
+}
