@@ -1,21 +1,36 @@
 //! The tokens still in the running, with their logits.
 
-use std::cmp::Ordering;
-
 use crate::error::{Error, Result};
 
-/// A token that may be drawn.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Candidate {
-    pub id: u32,
+/// A token that may be drawn, as one integer that sorts by rank: descending logit, equal logits by ascending id, so
+/// that the order is the same everywhere. High half: the logit's bits, mapped so that a greater logit is a smaller
+/// integer. Low half: the id. Comparing integers makes sorting a vocabulary several times faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate(u64);
+
+impl Candidate {
+    /// `logit` is finite.
+    fn new(id: u32, logit: f32) -> Self {
+        // Adding zero turns -0 into +0, which is its equal.
+        let bits = (logit + 0.0).to_bits();
+        // IEEE 754 floats of one sign are ordered like their bits: upward if positive, downward if negative.
+        let falling = if bits >> 31 == 0 { !bits & SIGN_OFF } else { bits };
+        Candidate(u64::from(falling) << 32 | u64::from(id))
+    }
+
+    pub fn id(self) -> u32 {
+        self.0 as u32
+    }
+
     /// Finite.
-    pub logit: f32,
+    pub fn logit(self) -> f32 {
+        let falling = (self.0 >> 32) as u32;
+        f32::from_bits(if falling >> 31 == 0 { !falling & SIGN_OFF } else { falling })
+    }
 }
 
-/// Descending logit; equal logits by ascending id, so that the order is the same everywhere.
-fn by_rank(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.partial_cmp(&a.logit).expect("fill() admits finite logits only").then(a.id.cmp(&b.id))
-}
+/// All bits of a float but its sign.
+const SIGN_OFF: u32 = 0x7FFF_FFFF;
 
 /// Never empty between a successful [`Candidates::fill`] and the draw: filters go through methods that keep one.
 #[derive(Debug, Default)]
@@ -32,15 +47,14 @@ impl Candidates {
     pub fn fill(&mut self, logits: &[f32]) -> Result<()> {
         self.list.clear();
         self.sorted = false;
-        for (id, &logit) in logits.iter().enumerate() {
-            if logit.is_finite() {
-                self.list.push(Candidate { id: id as u32, logit });
-            } else if logit != f32::NEG_INFINITY {
-                return Err(Error::Numeric(format!(
-                    "the logit of token {id} is {logit}, not a number to sample"
-                )));
-            }
+        // A NaN is not less than anything. One pass that only looks is cheap: it is vectorized.
+        if !logits.iter().all(|&logit| logit < f32::INFINITY) {
+            let id = logits.iter().position(|&logit| logit.is_nan() || logit == f32::INFINITY).unwrap_or(0);
+            let message = format!("the logit of token {id} is {}, not a number to sample", logits[id]);
+            return Err(Error::Numeric(message));
         }
+        let possible = (0..).zip(logits).filter(|(_, logit)| logit.is_finite());
+        self.list.extend(possible.map(|(id, &logit)| Candidate::new(id, logit)));
         if self.list.is_empty() {
             return Err(Error::Numeric("no token is possible: every logit is -infinity".into()));
         }
@@ -58,7 +72,7 @@ impl Candidates {
     /// Puts the list into rank order.
     pub fn sort(&mut self) {
         if !self.sorted {
-            self.list.sort_unstable_by(by_rank);
+            self.list.sort_unstable();
             self.sorted = true;
         }
     }
@@ -67,7 +81,7 @@ impl Candidates {
     pub fn truncate(&mut self, count: usize) {
         let count = count.max(1);
         if !self.sorted && count < self.list.len() {
-            self.list.select_nth_unstable_by(count, by_rank);
+            self.list.select_nth_unstable(count);
             self.list.truncate(count);
         }
         self.sort();
@@ -90,22 +104,22 @@ impl Candidates {
 
     /// Keeps those whose logit is at least `limit`, but no fewer than the `min_keep` best.
     pub fn keep_from(&mut self, limit: f64, min_keep: usize) {
-        let kept = self.list.iter().filter(|candidate| f64::from(candidate.logit) >= limit).count();
+        let kept = self.list.iter().filter(|candidate| f64::from(candidate.logit()) >= limit).count();
         if kept < min_keep.max(1) {
             self.truncate(min_keep);
         } else {
-            self.list.retain(|candidate| f64::from(candidate.logit) >= limit);
+            self.list.retain(|candidate| f64::from(candidate.logit()) >= limit);
         }
     }
 
     /// The highest logit.
     pub fn max(&self) -> f64 {
-        self.list.iter().fold(f64::NEG_INFINITY, |max, candidate| max.max(f64::from(candidate.logit)))
+        f64::from(self.list.iter().min().expect("candidates are never empty").logit())
     }
 
     /// The token with the highest logit, of several the lowest id.
     pub fn best(&self) -> u32 {
-        self.list.iter().min_by(|a, b| by_rank(a, b)).expect("candidates are never empty").id
+        self.list.iter().min().expect("candidates are never empty").id()
     }
 
     /// softmax(logits) in list order, at temperature 1: the filters judge what the model said.
@@ -123,7 +137,7 @@ impl Candidates {
         for (candidate, weight) in self.list.iter().zip(&self.weights) {
             cumulative += weight;
             if cumulative > target {
-                return candidate.id;
+                return candidate.id();
             }
         }
         // The product above may round up to the whole sum.
@@ -135,7 +149,7 @@ impl Candidates {
         let max = self.max();
         self.weights.clear();
         self.weights.extend(
-            self.list.iter().map(|candidate| libm::exp((f64::from(candidate.logit) - max) / temperature)),
+            self.list.iter().map(|candidate| libm::exp((f64::from(candidate.logit()) - max) / temperature)),
         );
         self.weights.iter().sum()
     }
@@ -153,7 +167,7 @@ impl Candidates {
 
     /// The remaining ids, ascending.
     pub fn ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.list.iter().map(|candidate| candidate.id).collect();
+        let mut ids: Vec<u32> = self.list.iter().map(|candidate| candidate.id()).collect();
         ids.sort_unstable();
         ids
     }
@@ -189,11 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn candidates_sort_by_logit_and_keep_it() {
+        let falling = [f32::MAX, 1.5, 1.0, f32::MIN_POSITIVE, 1e-45, 0.0, -1e-45, -1.0, -1.5, f32::MIN];
+        for (position, &logit) in falling.iter().enumerate() {
+            let candidate = Candidate::new(7, logit);
+            assert_eq!((candidate.id(), candidate.logit()), (7, logit));
+            assert!(
+                falling[..position].iter().all(|&before| Candidate::new(9, before) < candidate),
+                "{logit}"
+            );
+        }
+        assert_eq!(Candidate::new(7, -0.0), Candidate::new(7, 0.0));
+    }
+
+    #[test]
     fn equal_logits_rank_by_id() {
         let mut candidates = Candidates::from_weights(&[1.0, 3.0, 2.0, 3.0, 3.0]);
         assert_eq!(candidates.best(), 1);
         candidates.truncate(2);
-        assert_eq!(candidates.list().iter().map(|candidate| candidate.id).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(candidates.list().iter().map(|candidate| candidate.id()).collect::<Vec<_>>(), [1, 3]);
         // Positive and negative zero are equal too.
         candidates.fill(&[-0.0, 0.0]).unwrap();
         assert_eq!(candidates.best(), 0);

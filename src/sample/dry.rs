@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn penalty_grows_with_the_repetition() {
         let on = settings();
-        let cases: [(&Sampling, &str, &[(char, f32)]); 11] = [
+        type Case<'a> = (&'a Sampling, &'a str, &'a [(char, f32)]);
+        let cases: [Case<'_>; 11] = [
             (&on, "", &[]),
             (&on, "abca", &[]),                // "a" repeats, 1 < 2
             (&on, "abcab", &[('c', 1.0)]),     // "ab" then c: 2^0

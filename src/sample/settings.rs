@@ -163,7 +163,7 @@ mod tests {
             ("--dry-base: NaN is not a number of at least 1", |s| s.dry_base = f32::NAN),
             ("--dry-allowed-length: 0 is not a length of at least 1", |s| s.dry_allowed_length = 0),
             ("--dry-sequence-breaker: an empty text would end every repetition", |s| {
-                s.dry_breakers.push("".into())
+                s.dry_breakers = vec!["".into()];
             }),
             ("--logit-bias: NaN for token 3 is neither a finite number nor -inf", |s| {
                 s.logit_bias = vec![(3, f32::NAN)];

@@ -186,7 +186,7 @@ proptest! {
             let after = candidates.ids();
             prop_assert!(after.len() >= s.min_keep.min(before.len()), "{}: {:?} of {:?}", name, after, before);
             prop_assert!(after.iter().all(|id| before.contains(id)), "{}: {:?} of {:?}", name, after, before);
-            prop_assert!(candidates.list().iter().all(|c| c.logit == logits[c.id as usize]), "{}", name);
+            prop_assert!(candidates.list().iter().all(|c| c.logit() == logits[c.id() as usize]), "{}", name);
         }
     }
 

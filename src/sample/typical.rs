@@ -14,7 +14,7 @@ pub(super) fn filter(candidates: &mut Candidates, p: f32, min_keep: usize) {
     let logs: Vec<f64> = probabilities.iter().map(|&q| libm::log(q)).collect();
     let entropy: f64 =
         -probabilities.iter().zip(&logs).filter(|(q, _)| **q > 0.0).map(|(q, ln)| q * ln).sum::<f64>();
-    let ids: Vec<u32> = candidates.list().iter().map(|candidate| candidate.id).collect();
+    let ids: Vec<u32> = candidates.list().iter().map(|candidate| candidate.id()).collect();
     let distance = |position: usize| (-logs[position] - entropy).abs();
     let mut order: Vec<usize> = (0..ids.len()).collect();
     order.sort_unstable_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(ids[a].cmp(&ids[b])));
