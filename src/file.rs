@@ -12,8 +12,12 @@ use crate::error::{Error, Result};
 use crate::quant::Format;
 use crate::tensor::{Bytes, Tensor};
 
-pub mod gguf;
+mod foreign;
+mod gguf;
+mod hub;
+mod map;
 pub mod metadata;
+mod safetensors;
 
 pub use metadata::{Metadata, Value};
 
@@ -26,12 +30,23 @@ pub struct Weights {
     pub metadata: Metadata,
     /// Tensors in file order.
     pub tensors: IndexMap<String, Entry>,
+    /// The files that the tensors are in: one, or the parts of a split model.
+    pub parts: Vec<Part>,
     /// How rotary pairs lie in query and key rows; GGUF's own converters interleave them for some architectures.
     pub rope_pairs: RopePairs,
     /// The contents of `tokenizer.json` and `tokenizer_config.json`, where the model is a folder that has them.
     pub tokenizer_json: Option<String>,
     /// See `tokenizer_json`.
     pub tokenizer_config_json: Option<String>,
+}
+
+/// A file that holds tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Which elements of a head rotate together.
@@ -50,6 +65,8 @@ pub struct Entry {
     pub shape: Vec<usize>,
     /// The type as the file names it, e.g. `Q4_K`, `I32`, or `type 200`.
     pub type_name: String,
+    /// GGUF's number of the type; `None` if the tensor is not from a GGUF file.
+    pub type_id: Option<u32>,
     /// The format, if it is one of ours.
     pub format: Option<&'static Format>,
     /// Offset in its file, in bytes.
@@ -67,15 +84,44 @@ impl Weights {
     /// [`Error::Io`] if it can't be read, [`Error::File`] if it is something else, [`Error::Gguf`] if it is broken.
     pub fn open(path: impl AsRef<Path>) -> Result<Weights> {
         let path = path.as_ref();
-        gguf::open(path)
+        if path.is_dir() { hub::open(path) } else { gguf::open(path) }
+    }
+
+    /// Reads a GGUF file that is in memory, as in a browser. `path` is what errors call it.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it is no GGUF file, or only a part of a split one; [`Error::Gguf`] if it is broken.
+    pub fn from_bytes(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Weights> {
+        let all = 0..bytes.len();
+        gguf::parse(&path.into(), &Bytes::Shared(bytes.into(), all))
     }
 
     /// Reads a GGUF file that is part of the program. `path` is what errors call it.
     ///
     /// # Errors
-    /// [`Error::Gguf`] if it is broken.
+    /// As [`Weights::from_bytes`].
     pub fn from_static(path: impl Into<PathBuf>, bytes: &'static [u8]) -> Result<Weights> {
-        gguf::parse(&path.into(), Bytes::Static(bytes))
+        gguf::parse(&path.into(), &Bytes::Static(bytes))
+    }
+
+    /// Reads a safetensors file that is in memory: tensors under their own names, the header's texts as metadata.
+    ///
+    /// # Errors
+    /// [`Error::File`] wherever the `safetensors` crate refuses it.
+    pub fn from_safetensors(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Weights> {
+        let path = path.into();
+        let all = 0..bytes.len();
+        let parts = vec![Part { path: path.clone(), bytes: bytes.len() as u64 }];
+        let (tensors, metadata) = safetensors::parse(&path, &Bytes::Shared(bytes.into(), all), 0)?;
+        Ok(Weights {
+            path,
+            metadata,
+            tensors,
+            parts,
+            rope_pairs: RopePairs::Halves,
+            tokenizer_json: None,
+            tokenizer_config_json: None,
+        })
     }
 
     /// The tensor `name`.
@@ -92,9 +138,13 @@ impl Weights {
     /// [`Error::Tensor`] if its type is not one of ours.
     pub fn optional_tensor(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(entry) = self.tensors.get(name) else { return Ok(None) };
-        let format = entry
-            .format
-            .ok_or_else(|| Error::tensor(name, format!("{} is not a type we can run", entry.type_name)))?;
+        let Some(format) = entry.format else {
+            let refusal = match entry.type_id {
+                Some(id) => gguf::types::refusal(id),
+                None => format!("{} is not a type that we can run", entry.type_name),
+            };
+            return Err(Error::tensor(name, refusal));
+        };
         Tensor::new(name, entry.shape.clone(), format, entry.data.clone()).map(Some)
     }
 }

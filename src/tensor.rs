@@ -13,6 +13,8 @@ use crate::quant::Format;
 pub enum Bytes {
     /// On the heap.
     Owned(Arc<[u8]>),
+    /// A range of a buffer on the heap.
+    Shared(Arc<Vec<u8>>, Range<usize>),
     /// A range of a memory-mapped file, which stays mapped as long as this lives.
     Mapped(Arc<Mmap>, Range<usize>),
     /// Compiled into the program.
@@ -26,6 +28,9 @@ impl Bytes {
         Some(match self {
             Bytes::Owned(_) => Bytes::Owned(part.into()),
             Bytes::Static(bytes) => Bytes::Static(bytes.get(range)?),
+            Bytes::Shared(buffer, outer) => {
+                Bytes::Shared(buffer.clone(), outer.start + range.start..outer.start + range.end)
+            }
             Bytes::Mapped(map, outer) => {
                 Bytes::Mapped(map.clone(), outer.start + range.start..outer.start + range.end)
             }
@@ -39,6 +44,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Bytes::Owned(bytes) => bytes,
+            Bytes::Shared(buffer, range) => &buffer[range.clone()],
             Bytes::Mapped(map, range) => &map[range.clone()],
             Bytes::Static(bytes) => bytes,
         }

@@ -1,0 +1,3 @@
+//! The command line: one file and one function a command.
+
+pub mod inspect;

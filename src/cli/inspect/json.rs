@@ -1,0 +1,97 @@
+//! The JSON form of `inspect`: one object with everything.
+
+use hadal::file::metadata::{Array, Value};
+use hadal::file::{Entry, Weights};
+use serde_json::{Map, Value as Json, json};
+
+use super::report::{Report, Usage, stored_bytes};
+
+/// Longer arrays are given by their beginning, unless all is asked for.
+const SHORT: usize = 64;
+
+/// Everything about the model; `full` keeps long arrays whole.
+pub fn object(report: &Report, weights: &Weights, full: bool) -> Json {
+    let mut object = Map::new();
+    object.insert("path".into(), weights.path.display().to_string().into());
+    for (_, name, fact) in &report.facts {
+        object.insert((*name).into(), value(fact, full));
+    }
+    object.insert("parameters".into(), report.weights.into());
+    object.insert("bytes".into(), report.file_bytes.into());
+    object.insert("bits_per_weight".into(), report.total().bits_per_weight().into());
+    let files = weights
+        .parts
+        .iter()
+        .map(|part| json!({"path": part.path.display().to_string(), "bytes": part.bytes}));
+    object.insert("files".into(), files.collect());
+    object.insert("formats".into(), report.formats.iter().map(format).collect());
+    let metadata: Map<_, _> =
+        weights.metadata.0.iter().map(|(key, own)| (key.clone(), value(own, full))).collect();
+    object.insert("metadata".into(), metadata.into());
+    object.insert("tensors".into(), weights.tensors.iter().map(tensor).collect());
+    object.into()
+}
+
+fn format(usage: &Usage) -> Json {
+    json!({
+        "format": usage.type_name,
+        "tensors": usage.tensors,
+        "weights": usage.weights,
+        "bytes": usage.bytes,
+        "bits_per_weight": usage.bits_per_weight(),
+    })
+}
+
+fn tensor((name, entry): (&String, &Entry)) -> Json {
+    json!({
+        "name": name,
+        "shape": entry.shape,
+        "type": entry.type_name,
+        "type_id": entry.type_id,
+        "bytes": stored_bytes(entry),
+        "offset": entry.offset,
+        "part": entry.part,
+    })
+}
+
+fn value(value: &Value, full: bool) -> Json {
+    match value {
+        Value::Unsigned(value) => (*value).into(),
+        Value::Signed(value) => (*value).into(),
+        Value::Float(value) => number(*value),
+        Value::Bool(value) => (*value).into(),
+        Value::String(text) => text.as_str().into(),
+        Value::Array(values) => array(values, full),
+    }
+}
+
+fn array(values: &Array, full: bool) -> Json {
+    match values {
+        Array::Unsigned(values) => list("unsigned", values, full, |value| (*value).into()),
+        Array::Signed(values) => list("signed", values, full, |value| (*value).into()),
+        Array::Float(values) => list("float", values, full, |value| number(*value)),
+        Array::Bool(values) => list("bool", values, full, |value| (*value).into()),
+        Array::String(values) => list("string", values, full, |value| value.as_str().into()),
+        Array::Array(values) => list("array", values, full, |value| array(value, full)),
+    }
+}
+
+fn list<T>(kind: &str, values: &[T], full: bool, json: impl Fn(&T) -> Json) -> Json {
+    if full || values.len() <= SHORT {
+        return values.iter().map(json).collect();
+    }
+    let first: Json = values[..SHORT].iter().map(json).collect();
+    json!({"type": kind, "len": values.len(), "first": first})
+}
+
+/// NaN and the infinities, which JSON lacks, become null.
+fn number(value: f64) -> Json {
+    shortest(value).into()
+}
+
+/// The number with the fewest digits that is the same f32, if `value` is one: files store 1e-5 as f32, and
+/// 9.999999747378752e-6 is not what anyone wrote.
+pub fn shortest(value: f64) -> f64 {
+    let narrow = value as f32;
+    if f64::from(narrow) == value { narrow.to_string().parse().unwrap_or(value) } else { value }
+}

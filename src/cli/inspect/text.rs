@@ -1,0 +1,193 @@
+//! The page that `inspect` prints for people: figures, formats, metadata, tensors, in columns.
+
+use std::fmt::Write;
+
+use hadal::file::metadata::{Array, Value};
+use hadal::file::{Entry, Weights};
+
+use super::json::shortest;
+use super::report::{Report, Usage, stored_bytes};
+
+/// Characters of a text, and elements of an array, before it is cut.
+const LONGEST_TEXT: usize = 80;
+const LONGEST_ARRAY: usize = 6;
+
+/// The whole page.
+pub fn page(report: &Report, weights: &Weights, full: bool, tensors: bool) -> String {
+    let mut page = table(&facts(report, weights, full), &[]);
+    let _ = write!(page, "\n{}", table(&formats(report), &[1, 2, 3, 4]));
+    let _ = writeln!(page, "\nmetadata ({} keys)", weights.metadata.0.len());
+    page += &table(&metadata(weights, full), &[]);
+    if tensors {
+        let _ = writeln!(page, "\ntensors ({})", weights.tensors.len());
+        page += &table(&tensor_rows(weights, full), &[3, 4, 5]);
+    }
+    page
+}
+
+type Row = Vec<String>;
+
+fn facts(report: &Report, weights: &Weights, full: bool) -> Vec<Row> {
+    let row = |caption: &str, text: String| vec![caption.to_owned(), text];
+    let mut rows = vec![row("file", escaped(&weights.path.display().to_string()))];
+    rows.extend(report.facts.iter().map(|(caption, _, fact)| row(caption, value(fact, full))));
+    let count = scaled(report.weights, &[(1e9, "billion"), (1e6, "million")]);
+    rows.push(row("parameters", grouped(report.weights) + &count));
+    let size = scaled(report.file_bytes, &[(1e9, "GB"), (1e6, "MB")]);
+    rows.push(row("size", format!("{} bytes{size}", grouped(report.file_bytes))));
+    if weights.parts.len() > 1 {
+        let part = |(index, part): (usize, &hadal::file::Part)| {
+            row(
+                &format!("part {index}"),
+                format!("{} bytes {}", grouped(part.bytes), escaped(&part.path.display().to_string())),
+            )
+        };
+        rows.extend(weights.parts.iter().enumerate().map(part));
+    }
+    rows
+}
+
+fn formats(report: &Report) -> Vec<Row> {
+    let mut rows =
+        vec![["format", "tensors", "weights", "bytes", "bits per weight"].map(String::from).to_vec()];
+    rows.extend(report.formats.iter().map(usage));
+    rows.push(usage(&report.total()));
+    rows
+}
+
+fn usage(usage: &Usage) -> Row {
+    let unknown = || "?".to_owned();
+    vec![
+        usage.type_name.clone(),
+        grouped(usage.tensors),
+        grouped(usage.weights),
+        usage.bytes.map_or_else(unknown, grouped),
+        usage.bits_per_weight().map_or_else(unknown, |bits| format!("{bits:.3}")),
+    ]
+}
+
+fn metadata(weights: &Weights, full: bool) -> Vec<Row> {
+    let row = |(key, own): (&String, &Value)| vec![cut(key, full), value(own, full)];
+    weights.metadata.0.iter().map(row).collect()
+}
+
+fn tensor_rows(weights: &Weights, full: bool) -> Vec<Row> {
+    let mut rows = vec![["name", "type", "shape", "bytes", "offset", "part"].map(String::from).to_vec()];
+    let row = |(name, entry): (&String, &Entry)| {
+        let shape: Vec<_> = entry.shape.iter().map(usize::to_string).collect();
+        vec![
+            cut(name, full),
+            entry.type_name.clone(),
+            shape.join(" × "),
+            stored_bytes(entry).map_or_else(|| "?".to_owned(), grouped),
+            grouped(entry.offset),
+            entry.part.to_string(),
+        ]
+    };
+    rows.extend(weights.tensors.iter().map(row));
+    rows
+}
+
+fn value(value: &Value, full: bool) -> String {
+    match value {
+        Value::Unsigned(value) => value.to_string(),
+        Value::Signed(value) => value.to_string(),
+        Value::Float(value) => number(*value),
+        Value::Bool(value) => value.to_string(),
+        Value::String(text) => cut(text, full),
+        Value::Array(values) => array(values, full),
+    }
+}
+
+fn array(values: &Array, full: bool) -> String {
+    match values {
+        Array::Unsigned(values) => list(values, full, u64::to_string),
+        Array::Signed(values) => list(values, full, i64::to_string),
+        Array::Float(values) => list(values, full, |value| number(*value)),
+        Array::Bool(values) => list(values, full, bool::to_string),
+        Array::String(values) => list(values, full, |text| format!("\"{}\"", cut(text, full))),
+        Array::Array(values) => list(values, full, |values| array(values, full)),
+    }
+}
+
+fn list<T>(values: &[T], full: bool, text: impl Fn(&T) -> String) -> String {
+    let shown = if full { values.len() } else { values.len().min(LONGEST_ARRAY) };
+    let mut list: Vec<_> = values[..shown].iter().map(text).collect();
+    if shown < values.len() {
+        list.push(format!("... {} in all", grouped(values.len() as u64)));
+    }
+    format!("[{}]", list.join(", "))
+}
+
+fn number(value: f64) -> String {
+    format!("{:?}", shortest(value))
+}
+
+fn cut(text: &str, full: bool) -> String {
+    let count = text.chars().count();
+    if full || count <= LONGEST_TEXT {
+        return escaped(text);
+    }
+    let head: String = text.chars().take(LONGEST_TEXT).collect();
+    format!("{}... {} characters in all", escaped(&head), grouped(count as u64))
+}
+
+/// Newlines and whatever else would move the cursor, spelled out: names come from files, and files from anywhere.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Beyond control characters, those that turn the direction of writing.
+        if c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// A large number in the first of `units` that it reaches, in brackets.
+fn scaled(number: u64, units: &[(f64, &str)]) -> String {
+    match units.iter().find(|(unit, _)| number as f64 >= *unit) {
+        Some((unit, name)) => format!(" ({:.1} {name})", number as f64 / unit),
+        None => String::new(),
+    }
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Rows in columns as wide as their longest cell, two spaces apart; those in `right` are aligned to the right.
+fn table(rows: &[Row], right: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut table = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            let _ = if right.contains(&column) {
+                write!(line, "{gap}{cell:>width$}")
+            } else {
+                write!(line, "{gap}{cell:<width$}")
+            };
+        }
+        table += line.trim_end();
+        table.push('\n');
+    }
+    table
+}
