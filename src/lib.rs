@@ -11,7 +11,9 @@ pub mod model;
 pub mod quant;
 pub mod sample;
 pub mod simd;
+pub mod template;
 pub mod tensor;
+pub mod tokenizer;
 
 pub use error::{Error, Result};
 pub use sample::{Sampler, Sampling};
