@@ -39,7 +39,6 @@ pub struct Chat {
 /// Reads messages and answers them until the input ends.
 pub fn chat(arguments: &Chat) -> anyhow::Result<()> {
     let sampling = arguments.sampling.sampling()?;
-    interrupt::listen()?;
     let mut engine = arguments.model.open()?;
     if engine.template().is_none() {
         let name = &engine.info().name;
@@ -48,6 +47,8 @@ pub fn chat(arguments: &Chat) -> anyhow::Result<()> {
         );
     }
     let mut input = Input::new()?;
+    // After the editor is made, because it takes SIGINT for itself. While it reads a line the terminal sends none.
+    interrupt::listen()?;
     if input.is_terminal() && !arguments.quiet {
         tell(&greeting(&engine));
     }
