@@ -2,8 +2,9 @@
 
 pub mod backend;
 pub mod cache;
-
+pub mod engine;
 pub mod error;
+pub mod eval;
 pub mod file;
 pub mod layers;
 pub mod math;
@@ -15,5 +16,6 @@ pub mod template;
 pub mod tensor;
 pub mod tokenizer;
 
+pub use engine::{Chat, Engine, Finish, Options};
 pub use error::{Error, Result};
 pub use sample::{Sampler, Sampling};
