@@ -92,6 +92,6 @@ mod avx2 {
             let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
             _mm256_madd_epi16(_mm256_sub_epi16(biased, bias), _mm256_set1_epi16(1))
         };
-        q8_0::avx2::dot_blocks(weights, input, |w| w.scale, products)
+        q8_0::avx2::dot_blocks(weights, input, products)
     }
 }

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::{halves, load32};
+use crate::simd::x86::load32;
 
 /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums
 /// with the sums of the input in four partial sums.
@@ -68,7 +68,8 @@ pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, o
     let integers = _mm_add_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256::<1>(integers));
     let both = _mm_hadd_epi32(integers, offsets);
     let both = _mm_cvtepi32_ps(_mm_hadd_epi32(both, both)); // integer, offset, and again
-    let scales = halves(u64::from(bytemuck::cast::<_, u32>(scale_and_min)));
+    let scales: [u8; 4] = bytemuck::cast(scale_and_min);
+    let scales = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from_le_bytes(scales)));
     let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(scale_x)), both);
     _mm_cvtss_f32(_mm_hsub_ps(terms, terms))
 }
