@@ -82,19 +82,18 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, U32, q8_0};
-    use crate::simd::x86::{bit_masks, nibbles};
+    use crate::simd::x86::{bit_masks, nibbles, sum4_i16};
 
     /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.
-    /// |pair sum| <= 2 * 15 * 127 + 2 * 16 * 127, well inside i16.
+    /// The pair sums are at most 2 * 16 * 127.
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let products = |w: &Block, x| {
             let low = _mm256_andnot_si256(bit_masks(w.high_bits.get()), x);
             let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(16), low);
-            let pair_sums = _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias);
-            _mm256_madd_epi16(pair_sums, _mm256_set1_epi16(1))
+            _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias)
         };
-        q8_0::avx2::dot_blocks(weights, input, products)
+        q8_0::avx2::dot_blocks(weights, input, products, |sums| sum4_i16(sums))
     }
 
     /// The 32 codes, 0..=31.

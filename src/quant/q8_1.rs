@@ -52,12 +52,12 @@ pub(super) mod avx2 {
 
     use super::{Block, q8_0};
     use crate::simd::x86::{
-        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, sum_i32, sum4_i32,
+        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, sum_i32, sum4_i16,
     };
 
-    /// The dot of any format with blocks of 32 unsigned `codes` that begin with f16 scale and minimum, and Q8_1
-    /// inputs. The integers of four blocks are reduced together; their terms are added one by one, in the order of
-    /// the scalar dot.
+    /// The dot of any format with blocks of 32 unsigned `codes`, at most 32, that begin with f16 scale and minimum,
+    /// and Q8_1 inputs. The integers of four blocks are summed together; their terms are added one by one, in the
+    /// order of the scalar dot.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot_blocks<W: Pod>(weights: &[W], input: &[Block], codes: impl Fn(&W) -> __m256i) -> f32 {
@@ -65,8 +65,8 @@ pub(super) mod avx2 {
         let (weight_groups, weight_rest) = weights.as_chunks::<4>();
         let (input_groups, input_rest) = input.as_chunks::<4>();
         for (w, x) in weight_groups.iter().zip(input_groups) {
-            let products = |i: usize| dot_u8_i8(codes(&w[i]), load32i(&x[i].codes));
-            let integers = _mm_cvtepi32_ps(sum4_i32([products(0), products(1), products(2), products(3)]));
+            let products = |i: usize| _mm256_maddubs_epi16(codes(&w[i]), load32i(&x[i].codes));
+            let integers = _mm_cvtepi32_ps(sum4_i16([products(0), products(1), products(2), products(3)]));
             let both = _mm256_mul_ps(leading_halves_of_4(w), leading_halves_of_4(x));
             let (scales, offsets) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
             let terms: [f32; 4] = bytemuck::cast(_mm_add_ps(_mm_mul_ps(scales, integers), offsets));

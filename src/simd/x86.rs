@@ -82,11 +82,25 @@ pub fn sum_i32(v: __m256i) -> i32 {
     _mm_cvtsi128_si32(_mm_add_epi32(v, _mm_shuffle_epi32::<1>(v)))
 }
 
-/// The sums of four vectors of 8 × i32, in order: 4 × i32.
+/// The sums of four vectors of 8 × i32, in order: 4 × i32. Shuffles and sums: `hadd` takes twice the time.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sum4_i32(v: [__m256i; 4]) -> __m128i {
-    let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+    let fold = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let (ab, cd) = (fold(v[0], v[1]), fold(v[2], v[3]));
+    let sums = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+}
+
+/// The sums of four vectors of 16 × i16, in order: 4 × i32. Fours are summed as i16: no number may be above 8191.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum4_i16(v: [__m256i; 4]) -> __m128i {
+    let fold = |a, b| _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let (ab, cd) = (_mm256_castsi256_ps(fold(v[0], v[1])), _mm256_castsi256_ps(fold(v[2], v[3])));
+    let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(ab, cd));
+    let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(ab, cd));
+    let sums = _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1));
     _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
 }
 
