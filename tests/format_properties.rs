@@ -66,8 +66,8 @@ fn encode(format: &Format, values: &[f32]) -> Vec<u8> {
     out
 }
 
-fn is_format_error<T>(result: hadal::Result<T>, format: &Format) -> bool {
-    matches!(result, Err(Error::Format { format: name, .. }) if name == format.name)
+fn is_format_error<T>(result: &hadal::Result<T>, format: &Format) -> bool {
+    matches!(result, Err(Error::Format { format: name, .. }) if *name == format.name)
 }
 
 fn encodable() -> impl Iterator<Item = &'static Format> {
@@ -185,15 +185,15 @@ proptest! {
             let wrong = if less { bytes.saturating_sub(off) } else { bytes + off };
             if wrong != bytes {
                 let found = format.decode(&vec![0; wrong], &mut vec![0.0; len]);
-                prop_assert!(is_format_error(found, format), "{} {wrong} bytes decoded", format.name);
+                prop_assert!(is_format_error(&found, format), "{} {wrong} bytes decoded", format.name);
                 let found = format.encode(&vec![0.0; len], &mut vec![0; wrong]);
-                prop_assert!(is_format_error(found, format), "{} {wrong} bytes encoded", format.name);
+                prop_assert!(is_format_error(&found, format), "{} {wrong} bytes encoded", format.name);
             }
             if !off.is_multiple_of(format.block_len) {
                 let len = len + off;
-                prop_assert!(is_format_error(format.bytes_for(len), format), "{} {len}", format.name);
+                prop_assert!(is_format_error(&format.bytes_for(len), format), "{} {len}", format.name);
                 let found = format.decode(&vec![0; bytes], &mut vec![0.0; len]);
-                prop_assert!(is_format_error(found, format), "{} {len} decoded", format.name);
+                prop_assert!(is_format_error(&found, format), "{} {len} decoded", format.name);
             }
         }
     }
@@ -245,7 +245,7 @@ fn nothing_encodes_to_nothing() {
 fn a_format_without_encoder_says_so() {
     for format in FORMATS.iter().filter(|format| !format.has_encoder()) {
         let (values, mut out) = (vec![0.0; format.block_len], vec![0; format.block_bytes]);
-        assert!(is_format_error(format.encode(&values, &mut out), format), "{}", format.name);
+        assert!(is_format_error(&format.encode(&values, &mut out), format), "{}", format.name);
     }
 }
 
@@ -253,6 +253,6 @@ fn a_format_without_encoder_says_so() {
 fn a_length_beyond_memory_is_an_error() {
     for format in FORMATS.iter().filter(|format| format.block_bytes > format.block_len) {
         let most = usize::MAX / format.block_len * format.block_len;
-        assert!(is_format_error(format.bytes_for(most), format), "{}", format.name);
+        assert!(is_format_error(&format.bytes_for(most), format), "{}", format.name);
     }
 }

@@ -1,7 +1,10 @@
-//! Golden tensors from `tests/data/**/*.safetensors`, looked up by name, and a seeded source of test numbers.
+//! What tests of formats share: golden tensors from `tests/data/**/*.safetensors`, the names that rows of `FORMATS`
+//! have there, and a list of failures.
 
 use std::path::Path;
 
+use hadal::quant::Format;
+use hadal::simd::Isa;
 use safetensors::{Dtype, SafeTensors};
 
 /// A safetensors file in memory.
@@ -20,6 +23,37 @@ impl<T> Rows<T> {
     }
 }
 
+/// What a golden tensor holds.
+pub trait Number: Sized {
+    const DTYPE: Dtype;
+
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+
+impl Number for u8 {
+    const DTYPE: Dtype = Dtype::U8;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        bytes[0]
+    }
+}
+
+impl Number for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f64::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
 impl Golden {
     /// `file` is relative to `tests/data`.
     pub fn open(file: &str) -> Self {
@@ -27,32 +61,68 @@ impl Golden {
         Golden(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
     }
 
-    /// A tensor of bytes; the first dimension is rows, the others columns. `None` if there is none of that name.
-    pub fn bytes(&self, name: &str) -> Option<Rows<u8>> {
-        self.rows(name, Dtype::U8, |[byte]| byte)
-    }
-
-    /// A tensor of floats.
-    pub fn floats(&self, name: &str) -> Option<Rows<f32>> {
-        self.rows(name, Dtype::F32, f32::from_le_bytes)
-    }
-
-    /// A tensor of doubles.
-    pub fn doubles(&self, name: &str) -> Option<Rows<f64>> {
-        self.rows(name, Dtype::F64, f64::from_le_bytes)
-    }
-
-    fn rows<T, const N: usize>(
-        &self,
-        name: &str,
-        dtype: Dtype,
-        convert: impl Fn([u8; N]) -> T,
-    ) -> Option<Rows<T>> {
-        let file = SafeTensors::deserialize(&self.0).expect("golden files are safetensors");
+    /// A tensor; its first dimension is rows, the others columns. `None` if there is none of that name.
+    pub fn find<T: Number>(&self, name: &str) -> Option<Rows<T>> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
         let tensor = file.tensor(name).ok()?;
-        assert_eq!(tensor.dtype(), dtype, "{name}");
+        assert_eq!(tensor.dtype(), T::DTYPE, "{name}");
         let columns = tensor.shape()[1..].iter().product();
-        let values = tensor.data().as_chunks::<N>().0.iter().map(|&bytes| convert(bytes)).collect();
+        let values = tensor.data().chunks_exact(size_of::<T>()).map(T::from_bytes).collect();
         Some(Rows { columns, values })
     }
+
+    /// A tensor that must be there.
+    pub fn get<T: Number>(&self, name: &str) -> Rows<T> {
+        self.find(name).unwrap_or_else(|| panic!("the golden file has no {name}"))
+    }
+}
+
+/// Collects what went wrong, so that one failure does not hide the next.
+#[derive(Default)]
+pub struct Failures(Vec<String>);
+
+impl Failures {
+    pub fn check(&mut self, ok: bool, message: impl FnOnce() -> String) {
+        if !ok {
+            self.0.push(message());
+        }
+    }
+}
+
+impl Drop for Failures {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(self.0.is_empty(), "{} failures:\n{}", self.0.len(), self.0.join("\n"));
+        }
+    }
+}
+
+/// The name in `ggml/*.safetensors`; `None` for what ggml lacks. Its `q2_0` has blocks of 64 weights.
+pub fn ggml_name(format: &Format) -> Option<&'static str> {
+    match format.name {
+        "q2_0" => None,
+        "q2_0_g64" => Some("q2_0"),
+        name => Some(name),
+    }
+}
+
+/// The name in `fucina/formats.safetensors`; `None` for what Fucina lacks. Its `q2_0` has blocks of 128 weights.
+pub fn fucina_name(format: &Format) -> Option<&'static str> {
+    (format.name != "q2_0_g64").then_some(format.name)
+}
+
+pub fn is_plain_float(format: &Format) -> bool {
+    format.block_len == 1
+}
+
+pub fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {
+    let mut out = vec![0.0; bytes.len() / format.block_bytes * format.block_len];
+    format.decode(bytes, &mut out).unwrap();
+    out
+}
+
+pub fn quantize(format: &Format, isa: Isa, values: &[f32]) -> Vec<u8> {
+    let mut out = vec![0; format.bytes_for(values.len()).unwrap()];
+    format.quantize(isa, values, &mut out).unwrap();
+    out
 }
