@@ -9,7 +9,7 @@ use hadal::simd::Isa;
 #[path = "support/golden.rs"]
 mod golden;
 
-use golden::{Failures, Golden, decode, fucina_name, ggml_name, is_plain_float, quantize};
+use golden::{Failures, Golden, decode, fucina_name, ggml_name, is_plain_float, quantize, same};
 
 fn gaussian(rng: &mut fastrand::Rng) -> f32 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
@@ -160,7 +160,7 @@ fn check_arms(format: &Format, weights: &[u8], rng: &mut fastrand::Rng, failures
             let row_dot = format.row_dot(arm.isa).unwrap();
             assert_eq!(row_dot.isa(), arm.isa);
             let found = row_dot.call(weights, &input);
-            failures.check(found.to_bits() == expected.to_bits(), || {
+            failures.check(same(found, expected), || {
                 let (name, isa) = (format.name, arm.isa.name());
                 format!("{name} {isa}, {len} weights, case {case}: {found:e}, scalar {expected:e}")
             });

@@ -11,12 +11,7 @@ use hadal::simd::Isa;
 #[path = "support/golden.rs"]
 mod golden;
 
-use golden::{Failures, Golden, Rows, decode, fucina_name, ggml_name, is_plain_float, quantize};
-
-/// The same bits, or both NaN: payloads are nobody's promise.
-fn same(a: f32, b: f32) -> bool {
-    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
-}
+use golden::{Failures, Golden, Rows, decode, fucina_name, ggml_name, is_plain_float, quantize, same};
 
 #[test]
 fn names_are_unique_wgsl_identifiers_in_the_order_of_gguf_ids() {

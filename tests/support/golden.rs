@@ -126,3 +126,8 @@ pub fn quantize(format: &Format, isa: Isa, values: &[f32]) -> Vec<u8> {
     format.quantize(isa, values, &mut out).unwrap();
     out
 }
+
+/// The same bits, or both NaN: payloads are nobody's promise.
+pub fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
