@@ -26,7 +26,7 @@ fn austen_gives_the_logits_it_was_trained_with() {
     let mut engine = Engine::open_with("tests/data/austen", &options).expect("the f32 model");
     let ids: Vec<u32> = golden.ids("ids");
     let found = engine.score(&ids).expect("a forward pass");
-    let difference = max_difference(found.values(), &golden.floats("logits").expect("logits").values);
+    let difference = max_difference(found.values(), &golden.get::<f32>("logits").values);
     assert!(difference < 1e-4, "{difference}");
 
     let greedy: Vec<u32> = golden.ids("greedy_ids");
