@@ -37,6 +37,21 @@ pub fn load8f(values: &[f32; 8]) -> __m256 {
     unsafe { _mm256_loadu_ps(values.as_ptr()) }
 }
 
+/// 8 floats to memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store8f(values: &mut [f32; 8], v: __m256) {
+    // SAFETY: the reference proves 32 writable bytes; `storeu` asks for no alignment.
+    unsafe { _mm256_storeu_ps(values.as_mut_ptr(), v) }
+}
+
+/// 8 IEEE halves from memory of any alignment, as floats. Exact.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn load8h(bytes: &[u8; 16]) -> __m256 {
+    _mm256_cvtph_ps(load16(bytes))
+}
+
 /// 16 bytes to 32 nibbles: low ones in lanes 0..16, high ones in lanes 16..32.
 #[inline]
 #[target_feature(enable = "avx2")]
