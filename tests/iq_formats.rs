@@ -159,7 +159,9 @@ fn dots_agree_with_fucina() {
             let input = encode(dot_of(format).input, &x[i / rows * k..][..k]);
             let row = weights.chunks_exact(weights.len() / rows).nth(i % rows).unwrap();
             let found = dot(format, Isa::Scalar, row, &input);
-            report.check((found - expected).abs() <= 1e-5 * expected.abs(), || {
+            // Fucina's order of float operations is ours for these two; elsewhere its groups add up differently.
+            let tolerance = if ["q2_0", "tq2_0"].contains(&name) { 0.0 } else { 1e-5 * expected.abs() };
+            report.check((found - expected).abs() <= tolerance, || {
                 format!("{name} input {} row {}: {found:e}, expected {expected:e}", i / rows, i % rows)
             });
         }

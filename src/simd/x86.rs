@@ -165,6 +165,17 @@ pub fn pairs_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
     _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
 }
 
+/// 32 bits, lowest first, to bytes: 255 where set, 0 where clear.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn bit_masks(bits: [u8; 4]) -> __m256i {
+    // Byte i of the result looks at byte i / 8 of the bits, which every lane of four has.
+    let bytes = _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
+    let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), bytes);
+    let selector = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
+    _mm256_cmpeq_epi8(_mm256_and_si256(spread, selector), selector)
+}
+
 /// Sums of the lower and the upper 4 × i32.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -172,4 +183,12 @@ pub fn sum_fours(v: __m256i) -> [i32; 2] {
     let twos = _mm256_add_epi32(v, _mm256_unpackhi_epi64(v, v));
     let ones = _mm256_add_epi32(twos, _mm256_shuffle_epi32::<1>(twos));
     [_mm256_cvtsi256_si32(ones), _mm256_extract_epi32::<4>(ones)]
+}
+
+/// The sum of 8 × i32 of each of four.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn sum_each(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m128i {
+    let sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
 }
