@@ -112,7 +112,7 @@ pub(super) mod avx2 {
     fn codes<B: Codebook>(group: &Group) -> __m256i {
         let [a, b, c, d] = group.entries;
         let entries = _mm256_set_epi64x(d.cast_signed(), c.cast_signed(), b.cast_signed(), a.cast_signed());
-        let set = bit_masks(group.bits);
+        let set = bit_masks(u32::from_le_bytes(group.bits));
         match B::BITS {
             Bits::Sign => _mm256_sub_epi8(_mm256_xor_si256(entries, set), set),
             Bits::Offset => _mm256_add_epi8(entries, _mm256_or_si256(set, _mm256_set1_epi8(1))),

@@ -89,7 +89,7 @@ mod avx2 {
     /// 32 bits to bytes: 1 where set, -1 where clear.
     #[target_feature(enable = "avx2")]
     fn ones(bits: [u8; 4]) -> __m256i {
-        let twos = _mm256_and_si256(bit_masks(bits), _mm256_set1_epi8(2));
+        let twos = _mm256_and_si256(bit_masks(u32::from_le_bytes(bits)), _mm256_set1_epi8(2));
         _mm256_sub_epi8(twos, _mm256_set1_epi8(1))
     }
 }

@@ -165,17 +165,6 @@ pub fn pairs_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
     _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
 }
 
-/// 32 bits, lowest first, to bytes: 255 where set, 0 where clear.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn bit_masks(bits: [u8; 4]) -> __m256i {
-    // Byte i of the result looks at byte i / 8 of the bits, which every lane of four has.
-    let bytes = _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
-    let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(bits)), bytes);
-    let selector = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
-    _mm256_cmpeq_epi8(_mm256_and_si256(spread, selector), selector)
-}
-
 /// Sums of the lower and the upper 4 × i32.
 #[inline]
 #[target_feature(enable = "avx2")]
