@@ -262,8 +262,9 @@ impl Tokenizer {
         matches!(self.vocabulary.kind(id), Kind::Control | Kind::Unknown)
     }
 
-    /// The bytes that `id` adds to a text.
-    fn piece(&self, id: u32, show_control: bool) -> &[u8] {
+    /// The bytes that `id` adds to a text, which may be part of a character; none for a control token unless
+    /// `show_control`, and none for an id without a token.
+    pub fn piece(&self, id: u32, show_control: bool) -> &[u8] {
         if !show_control && self.vocabulary.is_hidden(id) { &[] } else { self.pieces.get(id) }
     }
 

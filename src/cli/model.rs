@@ -1,0 +1,166 @@
+//! The flags that choose a model and how it runs, and opening it with a line that shows it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use hadal::Error;
+use hadal::backend::cpu::Activations;
+use hadal::cache::CacheType;
+use hadal::engine::{Engine, Options};
+use hadal::template::Template;
+use indicatif::ProgressBar;
+
+use super::value;
+
+/// Flags for commands that run a model.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    #[command(flatten)]
+    pub file: FileArgs,
+
+    /// Tokens that fit in the context [default: what the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = value::count)]
+    ctx_size: Option<usize>,
+
+    /// Threads [default: one a core]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = value::count)]
+    threads: Option<usize>,
+
+    /// Chat template instead of the model's own: chatml, or a file with a Jinja template
+    #[arg(long, visible_aliases = ["chat-template-file", "template"], value_name = "NAME|FILE")]
+    chat_template: Option<String>,
+
+    #[command(flatten)]
+    numerics: NumericsArgs,
+}
+
+/// Templates that a flag can name. ChatML is what most models without a template of their own were tuned on.
+static TEMPLATES: &[(&str, &str)] = &[(
+    "chatml",
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}\
+     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+)];
+
+/// The flag that names a model file.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
+pub struct FileArgs {
+    /// GGUF file [default: the built-in Austen model]
+    #[arg(short, long, value_name = "FILE", env = "HADAL_MODEL")]
+    pub model: Option<PathBuf>,
+}
+
+/// Flags that change how numbers are stored and multiplied.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Model")]
+pub struct NumericsArgs {
+    /// What weights are multiplied with: 8-bit blocks (fast) or f32 (slow, the reference)
+    #[arg(long, value_name = "TYPE", default_value = "quantized")]
+    activations: ActivationsName,
+
+    /// How keys and values are stored
+    #[arg(long, value_name = "TYPE", default_value = "f16")]
+    cache_type: CacheTypeName,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ActivationsName {
+    Quantized,
+    Float,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CacheTypeName {
+    F16,
+    F32,
+}
+
+impl ModelArgs {
+    /// Opens the model.
+    pub fn open(&self) -> hadal::Result<Engine> {
+        // First what is quick to check.
+        let template = self.chat_template.as_deref().map(template).transpose()?;
+        let mut engine = self.file.open(&self.numerics.options(self.ctx_size, self.threads))?;
+        if let Some(template) = template {
+            engine.set_template(template);
+        }
+        Ok(engine)
+    }
+}
+
+/// The template that is called `name`, or that is in the file `name`.
+fn template(name: &str) -> hadal::Result<Template> {
+    let named = TEMPLATES.iter().find(|(known, _)| *known == name);
+    let source = match named {
+        Some((_, source)) => (*source).to_owned(),
+        None => std::fs::read_to_string(name).map_err(|error| {
+            let names: Vec<_> = TEMPLATES.iter().map(|(name, _)| *name).collect();
+            let message = format!("{name:?} is neither {} nor a readable file: {error}", names.join(", "));
+            Error::option("--chat-template", message)
+        })?,
+    };
+    Template::new(&source)
+}
+
+impl NumericsArgs {
+    /// Options with these flags, a context of `context` tokens and `threads` threads.
+    pub fn options(self, context: Option<usize>, threads: Option<usize>) -> Options {
+        Options {
+            context,
+            threads,
+            activations: match self.activations {
+                ActivationsName::Quantized => Activations::Quantized,
+                ActivationsName::Float => Activations::Float,
+            },
+            cache: match self.cache_type {
+                CacheTypeName::F16 => CacheType::F16,
+                CacheTypeName::F32 => CacheType::F32,
+            },
+            ..Options::default()
+        }
+    }
+}
+
+impl FileArgs {
+    /// Opens the file, or the built-in model if none was named. On a terminal a line shows that it takes time.
+    pub fn open(&self, options: &Options) -> hadal::Result<Engine> {
+        let Some(path) = &self.model else { return Engine::embedded(options) };
+        let line = ProgressBar::new_spinner().with_message(format!("opening {}", path.display()));
+        line.enable_steady_tick(Duration::from_millis(100));
+        let engine = Engine::open_with(path, options);
+        line.finish_and_clear();
+        engine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hadal::template::{Context, Message};
+
+    #[test]
+    fn chatml_is_what_its_models_know() {
+        let messages = [Message::system("S"), Message::user("Hi")];
+        let context = Context { add_generation_prompt: true, ..Context::default() };
+        let text = template("chatml").unwrap().render(&messages, &context).unwrap();
+        let expected =
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn templates_come_from_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("template.jinja");
+        std::fs::write(&path, "{{ messages[0].content }}!").unwrap();
+        let found = template(path.to_str().unwrap()).unwrap();
+        assert_eq!(found.render(&[Message::user("Hi")], &Context::default()).unwrap(), "Hi!");
+        let error = template("chatmel").unwrap_err().to_string();
+        assert!(
+            error.starts_with("--chat-template: \"chatmel\" is neither chatml nor a readable file: "),
+            "{error}"
+        );
+    }
+}

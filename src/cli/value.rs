@@ -1,0 +1,114 @@
+//! How values on the command line are read, with messages that say what is allowed.
+
+/// A whole number of at least 1.
+pub fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("must be a whole number of at least 1".into()),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// A whole number, 0 included.
+pub fn whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "must be a whole number, 0 or more".into())
+}
+
+/// A number; its range is checked by the sampler, which knows it.
+pub fn number(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| "must be a number".into())
+}
+
+/// A count, or none. Named, because clap takes `Option<Option<_>>` for a flag whose value may be left out.
+pub type Limit = Option<usize>;
+
+/// A seed, or none. Named for the same reason.
+pub type Seed = Option<u64>;
+
+/// A whole number, or -1 for "no limit".
+pub fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "-1" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| "must be a whole number, or -1 for no limit".into()),
+    }
+}
+
+/// A window of tokens: a whole number, or -1 for the whole context.
+pub fn window(text: &str) -> Result<usize, String> {
+    match text {
+        "-1" => Ok(usize::MAX),
+        _ => text.parse().map_err(|_| "must be a whole number, or -1 for the whole context".into()),
+    }
+}
+
+/// A seed, or -1 for "any".
+pub fn seed(text: &str) -> Result<Seed, String> {
+    match text {
+        "-1" => Ok(None),
+        _ => text.parse().map(Some).map_err(|_| "must be a whole number, or -1 for any".into()),
+    }
+}
+
+/// `ID+VALUE` or `ID-VALUE`, llama.cpp's spelling: `15043+1`, `15043-inf`.
+pub fn logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let sign = text.find(['+', '-']);
+    let parsed = sign.and_then(|at| Some((text[..at].parse().ok()?, text[at..].parse().ok()?)));
+    parsed.ok_or_else(|| "must be a token id, a sign and a number, like 15043+1 or 15043-inf".into())
+}
+
+/// Text in which `\n`, `\t`, `\r`, `\"`, `\'` and `\\` are what they are in C; another backslash stays one.
+pub fn escaped(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            result.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('n') => result.push('\n'),
+            Some('t') => result.push('\t'),
+            Some('r') => result.push('\r'),
+            Some(quoted @ ('"' | '\'' | '\\')) => result.push(quoted),
+            other => {
+                result.push('\\');
+                result.extend(other);
+            }
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_or_refused() {
+        let checks = [
+            ("count 1", count("1") == Ok(1)),
+            ("count 0", count("0").is_err()),
+            ("count -1", count("-1").is_err()),
+            ("count 1.5", count("1.5").is_err()),
+            ("whole 0", whole("0") == Ok(0)),
+            ("whole -2", whole("-2").is_err()),
+            ("limit -1", limit("-1") == Ok(None)),
+            ("limit 0", limit("0") == Ok(Some(0))),
+            ("limit -5", limit("-5").is_err()),
+            ("window -1", window("-1") == Ok(usize::MAX)),
+            ("window -2", window("-2").is_err()),
+            ("seed -1", seed("-1") == Ok(None)),
+            ("seed max", seed("18446744073709551615") == Ok(Some(u64::MAX))),
+            ("seed text", seed("x").is_err()),
+            ("bias +", logit_bias("15043+1") == Ok((15043, 1.0))),
+            ("bias -", logit_bias("7-1.5") == Ok((7, -1.5))),
+            ("bias -inf", logit_bias("7-inf") == Ok((7, f32::NEG_INFINITY))),
+            ("bias without sign", logit_bias("7").is_err()),
+            ("bias without id", logit_bias("+1").is_err()),
+            ("bias without number", logit_bias("7+x").is_err()),
+            ("bias id too large", logit_bias("4294967296+1").is_err()),
+            ("escapes", escaped(r#"a\n\t\"\\n\d\"#) == "a\n\t\"\\n\\d\\"),
+        ];
+        let failures: Vec<_> = checks.iter().filter(|(_, passed)| !passed).map(|(name, _)| name).collect();
+        assert!(failures.is_empty(), "{failures:?}");
+    }
+}
