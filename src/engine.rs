@@ -296,7 +296,8 @@ fn context(trained: usize, asked: Option<usize>) -> Result<usize> {
         None => Ok(trained.min(DEFAULT_CONTEXT)),
         Some(0) => Err(Error::option("--ctx-size", "0 tokens: at least 1 is needed")),
         Some(asked) if asked > trained => {
-            let message = format!("{asked} tokens, but the model was trained for {trained}: give at most that");
+            let message =
+                format!("{asked} tokens, but the model was trained for {trained}: give at most that");
             Err(Error::option("--ctx-size", message))
         }
         Some(asked) => Ok(asked),

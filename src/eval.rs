@@ -39,7 +39,8 @@ pub fn perplexity(engine: &mut Engine, tokens: &[u32], window: usize, chunks: us
     }
     let count = losses.len() as f64;
     let mean = losses.iter().sum::<f64>() / count;
-    let variance = losses.iter().map(|loss| (loss - mean) * (loss - mean)).sum::<f64>() / (count - 1.0).max(1.0);
+    let variance =
+        losses.iter().map(|loss| (loss - mean) * (loss - mean)).sum::<f64>() / (count - 1.0).max(1.0);
     let perplexity = libm::exp(mean);
     let standard_error = perplexity * (variance / count).sqrt();
     Ok(Perplexity { perplexity, standard_error, tokens: losses.len() })

@@ -57,12 +57,12 @@ fn tiny_llama_with_llama3_rope_matches_the_reference() {
     let cpu = Cpu::new(Some(2), None, Activations::Quantized).expect("threads");
 
     let full = logits(&*model, &ids, &[ids.len()], &cpu, CacheType::F32);
-    let difference = max_difference(&full, &golden.floats("_logits_full").expect("logits").values);
+    let difference = max_difference(&full, &golden.get::<f32>("_logits_full").values);
     assert!(difference < 1e-4, "one piece: {difference}");
     let mut parts = vec![1; ids.len() - split + 1];
     parts[0] = split;
     let cached = logits(&*model, &ids, &parts, &cpu, CacheType::F32);
-    let difference = max_difference(&cached, &golden.floats("_logits_cached").expect("logits").values);
+    let difference = max_difference(&cached, &golden.get::<f32>("_logits_cached").values);
     assert!(difference < 1e-4, "token by token: {difference}");
 }
 

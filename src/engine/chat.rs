@@ -5,6 +5,7 @@ use super::{Engine, Finish, Generation, Stats};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::template::{Context, Message};
+use crate::tokenizer::Tokenizer;
 
 /// A conversation with the engine's model.
 #[derive(Debug)]
@@ -84,16 +85,26 @@ impl<'e> Chat<'e> {
             Ok(generation) => (Some(generation), None),
             Err(error) => (None, Some(error)),
         };
-        Reply { generation, error, messages: &mut self.messages, stats: &mut self.stats, answer: String::new() }
+        Reply {
+            generation,
+            error,
+            messages: &mut self.messages,
+            stats: &mut self.stats,
+            answer: String::new(),
+        }
     }
 
     /// The conversation as tokens, up to where the answer begins.
     fn prompt(&self) -> Result<Vec<u32>> {
         let tokenizer = self.engine.tokenizer();
         let template = self.engine.template().ok_or_else(|| {
-            Error::unsupported("chat", &self.engine.info.name, "the model has no chat template, only completes text")
+            Error::unsupported(
+                "chat",
+                &self.engine.info.name,
+                "the model has no chat template, only completes text",
+            )
         })?;
-        let shielded: Vec<Message> = self.messages.iter().map(|message| message.shielded(tokenizer)).collect();
+        let shielded: Vec<Message> = self.messages.iter().map(|message| shield(message, tokenizer)).collect();
         let text = |id: Option<u32>| id.and_then(|id| tokenizer.token(id)).unwrap_or_default().to_owned();
         let context = Context {
             add_generation_prompt: true,
@@ -162,4 +173,9 @@ impl Drop for Reply<'_> {
             self.messages.pop();
         }
     }
+}
+
+/// The message with the control tokens that its text spells made harmless.
+fn shield(message: &Message, tokenizer: &Tokenizer) -> Message {
+    Message { content: tokenizer.shield(&message.content).into_owned(), ..message.clone() }
 }

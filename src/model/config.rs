@@ -1,7 +1,8 @@
 //! The sizes of a decoder, read from metadata keys that every architecture shares.
 
 use crate::error::{Error, Result};
-use crate::file::{Metadata, Weights};
+use crate::file::metadata::Array;
+use crate::file::{Metadata, Value, Weights};
 use crate::layers::rope::Scaling;
 
 /// Sizes and constants of a decoder.
@@ -139,6 +140,17 @@ impl<'a> Keys<'a> {
             Some(0) => Err(Error::key(key, "0 makes no sense")),
             size => Ok(size),
         }
+    }
+
+    /// Refuses a file that has the key `name`: this graph would silently ignore it.
+    pub fn refuse(&self, name: &str, what: &'static str) -> Result<()> {
+        let value = match self.metadata.get(&self.of(name)) {
+            None => return Ok(()),
+            Some(Value::String(value)) => value.clone(),
+            Some(Value::Array(Array::String(values))) => values.join(", "),
+            Some(other) => format!("{other:?}"),
+        };
+        Err(Error::unsupported(what, value, ""))
     }
 
     /// A number that must be positive if it is there.

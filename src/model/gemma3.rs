@@ -25,7 +25,7 @@ pub static ARCHITECTURE: Architecture = Architecture {
 const WINDOW_PATTERN: usize = 6;
 /// Rope base of windowed layers; absent from the files of the reference converter.
 const WINDOW_ROPE_BASE: f32 = 10_000.0;
-/// The 27B model alone scales attention by hidden / heads (its `query_pre_attn_scalar` of 168); GGUF has no key for it.
+/// The 27B model alone scales attention by 1 / sqrt(hidden / heads); its GGUF files do not say so.
 const LAYERS_OF_27B: usize = 62;
 
 #[derive(Debug)]
@@ -54,18 +54,17 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
     let loader = Loader::new(weights)?;
     loader.expect_activation(&["gelu_pytorch_tanh", "gelu_tanh"])?;
     let keys = loader.keys()?;
-    let pattern = keys.optional_size("attention.sliding_window_pattern")?.unwrap_or(WINDOW_PATTERN);
-    let window_base = weights.metadata.f32(&keys.of("rope.freq_base_swa"))?.unwrap_or(WINDOW_ROPE_BASE);
+    keys.refuse("rope.scaling.type_swa", "rope scaling of windowed layers")?;
+    keys.refuse("attention.layer_types", "layer type")?;
+    let window_base = keys.positive("rope.freq_base_swa")?.map_or(WINDOW_ROPE_BASE, |base| base as f32);
     let Config { hidden, heads, layers, .. } = loader.config;
-    let scalar = keys.positive("attention.query_pre_attn_scalar")?;
-    let scalar = scalar.or((layers == LAYERS_OF_27B).then_some(hidden as f64 / heads as f64));
-    let has_window = loader.config.window.is_some();
+    let scale = keys.positive("attention.scale")?.map(|scale| scale as f32);
+    let scale = scale.or((layers == LAYERS_OF_27B).then(|| (heads as f32 / hidden as f32).sqrt()));
+    let windowed = loader.windowed_layers(Some(WINDOW_PATTERN))?;
     let layer = |index: usize| -> Result<Layer> {
         let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden);
         let mut attention = loader.normed_attention(index)?;
-        if let Some(scalar) = scalar {
-            attention.scale = (1.0 / scalar.sqrt()) as f32;
-        }
+        attention.scale = scale.unwrap_or(attention.scale);
         Ok(Layer {
             attention_norm: norm("attn_norm")?,
             attention,
@@ -73,7 +72,7 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
             mlp_norm: norm("ffn_norm")?,
             mlp: loader.mlp(index, Gate::Gelu)?,
             mlp_post_norm: norm("post_ffw_norm")?,
-            windowed: has_window && !(index + 1).is_multiple_of(pattern),
+            windowed: windowed[index],
         })
     };
     Ok(Arc::new(Gemma3 {

@@ -31,11 +31,12 @@ pub(super) struct Llama {
 }
 
 #[derive(Debug)]
-pub(super) struct Layer {
-    pub attention_norm: RmsNorm,
-    pub attention: Attention,
-    pub mlp_norm: RmsNorm,
-    pub mlp: Mlp,
+struct Layer {
+    attention_norm: RmsNorm,
+    attention: Attention,
+    mlp_norm: RmsNorm,
+    mlp: Mlp,
+    window: Option<usize>,
 }
 
 fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
@@ -51,6 +52,8 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
 impl Llama {
     pub fn load(loader: &Loader, rope: Rope, attention: impl Fn(usize) -> Result<Attention>) -> Result<Self> {
         loader.expect_activation(&["silu", "swish"])?;
+        loader.keys()?.refuse("attention.layer_types", "layer type")?;
+        let windowed = loader.windowed_layers(None)?;
         let hidden = loader.config.hidden;
         let layer = |index| -> Result<Layer> {
             Ok(Layer {
@@ -58,6 +61,7 @@ impl Llama {
                 attention: attention(index)?,
                 mlp_norm: loader.norm(&format!("blk.{index}.ffn_norm"), hidden)?,
                 mlp: loader.mlp(index, Gate::Silu)?,
+                window: loader.config.window.filter(|_| windowed[index]),
             })
         };
         Ok(Llama {
@@ -93,8 +97,8 @@ impl Model for Llama {
     }
 
     fn cache_shape(&self) -> Vec<LayerShape> {
-        let Config { kv_heads: heads, head_dim: dim, window, layers, .. } = self.config;
-        vec![LayerShape { heads, dim, window }; layers]
+        let Config { kv_heads: heads, head_dim: dim, .. } = self.config;
+        self.layers.iter().map(|layer| LayerShape { heads, dim, window: layer.window }).collect()
     }
 
     fn forward(

@@ -2,7 +2,8 @@
 
 use crate::backend::Gate;
 use crate::error::{Error, Result};
-use crate::file::{RopePairs, Weights};
+use crate::file::metadata::Array;
+use crate::file::{RopePairs, Value, Weights};
 use crate::layers::rope::Scaling;
 use crate::layers::{Attention, Linear, Mlp, RmsNorm, Rope};
 use crate::model::Config;
@@ -101,6 +102,26 @@ impl<'a> Loader<'a> {
             down: self.linear(&name("down"), hidden, inner)?,
             bend,
         })
+    }
+
+    /// Which layers have a window: as an array of the file says, or all but each `pattern`-th; without a pattern all.
+    pub fn windowed_layers(&self, pattern: Option<usize>) -> Result<Vec<bool>> {
+        let (keys, layers) = (self.keys()?, self.config.layers);
+        let name = "attention.sliding_window_pattern";
+        if self.config.window.is_none() {
+            return Ok(vec![false; layers]);
+        }
+        match self.weights.metadata.get(&keys.of(name)) {
+            Some(Value::Array(Array::Bool(windowed))) if windowed.len() == layers => Ok(windowed.clone()),
+            Some(Value::Array(_)) => {
+                Err(Error::key(keys.of(name), format!("expected {layers} booleans, one a layer")))
+            }
+            _ => {
+                let pattern = keys.optional_size(name)?.or(pattern);
+                let full = |index: usize| pattern.is_some_and(|every| (index + 1).is_multiple_of(every));
+                Ok((0..layers).map(|index| !full(index)).collect())
+            }
+        }
     }
 
     /// Rotary frequencies of `base`; `interleaved_in_gguf` says how this architecture's GGUF files pair elements.

@@ -6,51 +6,57 @@
 //! (ggml: `qs`, `qh`, `scales`.)
 
 use bytemuck::{Pod, Zeroable};
-use half::f16;
 
-use super::codebook::{self, Codebook, Unpacked};
-use super::iq1_s::put_with_offset;
-use super::le::U16;
-use super::{Format, arms, q8_k};
+use super::codebook::{self, Bits, Codebook, Group};
+use super::le::{F16, U16};
+use super::{Format, arms, grids, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Block {
-    indices: [u8; 32],
-    high_bits: [u8; 16],
+    indices: [[u8; 4]; 8],
+    high_bits: [[u8; 2]; 8],
     scales: [U16; 4],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq1_m", Some(29))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq1_m", Some(29)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 56;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
-    }
-}
-
-impl Block {
-    fn scale(&self) -> f32 {
-        let bits = self.scales.iter().enumerate().map(|(i, word)| (word.get() >> 12) << (4 * i)).sum();
-        f16::from_bits(bits).to_f32()
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (i, codes) in codes.chunks_exact_mut(8).enumerate() {
-            let nibble = self.high_bits[i / 2] >> (4 * (i % 2)) & 15;
-            let index = usize::from(self.indices[i]) | usize::from(nibble & 7) << 8;
-            put_with_offset(codes, index, nibble & 8 != 0);
+    const BITS: Bits = Bits::Offset;
+
+    fn scale(&self) -> f32 {
+        let bits = self.scales.iter().enumerate().map(|(i, word)| (word.get() >> 12) << (4 * i)).sum();
+        bytemuck::cast::<_, F16>(U16::new(bits)).get() * 0.125
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let high_bits = u16::from_le_bytes(self.high_bits[g]);
+        let nibbles: [_; 4] = std::array::from_fn(|i| usize::from(high_bits >> (4 * i) & 15));
+        let multipliers = self.scales[g / 2].get() >> (6 * (g % 2));
+        Group {
+            multipliers: [multipliers & 7, multipliers >> 3 & 7].map(|bits| 2 * bits as i16 + 1),
+            entries: std::array::from_fn(|i| {
+                grids::IQ1[usize::from(self.indices[g][i]) | (nibbles[i] & 7) << 8]
+            }),
+            bits: nibbles.map(|nibble| if nibble & 8 != 0 { 255 } else { 0 }),
         }
-        let multipliers =
-            std::array::from_fn(|g| 2 * (self.scales[g / 4].get() >> (3 * (g % 4)) & 7) as i16 + 1);
-        Unpacked { scale: self.scale() * 0.125, multipliers, codes }
     }
 }

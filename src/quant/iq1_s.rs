@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, q8_k};
 
@@ -15,40 +15,47 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    indices: [u8; 32],
+    indices: [[u8; 4]; 8],
     groups: [U16; 8],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq1_s", Some(19))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq1_s", Some(19)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 50;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (i, codes) in codes.chunks_exact_mut(8).enumerate() {
-            let group = self.groups[i / 4].get();
-            let high = usize::from(group >> (3 * (i % 4)) & 7);
-            put_with_offset(codes, usize::from(self.indices[i]) | high << 8, group >> 15 == 1);
-        }
-        let multipliers = std::array::from_fn(|g| 2 * (self.groups[g / 2].get() >> 12 & 7) as i16 + 1);
-        Unpacked { scale: self.scale.get() * 0.125, multipliers, codes }
-    }
-}
+    const BITS: Bits = Bits::Offset;
 
-/// Eight codes: `8 * value + 1` of the codebook entry at `index`, or minus 1.
-pub(super) fn put_with_offset(codes: &mut [i8], index: usize, negative: bool) {
-    let offset = if negative { -1 } else { 1 };
-    for (code, &value) in codes.iter_mut().zip(&grids::IQ1[index]) {
-        *code = 8 * value + offset;
+    fn scale(&self) -> f32 {
+        self.scale.get() * 0.125
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let group = self.groups[g].get();
+        let entry = |i: usize| {
+            let high = usize::from(group >> (3 * i) & 7);
+            grids::IQ1[usize::from(self.indices[g][i]) | high << 8]
+        };
+        Group {
+            multipliers: [2 * (group >> 12 & 7) as i16 + 1; 2],
+            entries: std::array::from_fn(entry),
+            bits: [if group >> 15 == 1 { 255 } else { 0 }; 4],
+        }
     }
 }

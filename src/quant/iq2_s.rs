@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked, put};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::iq2_xs::odd_nibbles;
 use super::le::F16;
 use super::{Format, arms, grids, q8_k};
@@ -15,32 +15,48 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    indices: [u8; 32],
-    signs: [u8; 32],
+    indices: [[u8; 4]; 8],
+    signs: [[u8; 4]; 8],
     high_bits: [u8; 8],
     multipliers: [u8; 8],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq2_s", Some(22))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq2_s", Some(22)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 82;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (i, codes) in codes.chunks_exact_mut(8).enumerate() {
-            let high = usize::from(self.high_bits[i / 4] >> (2 * (i % 4)) & 3);
-            put(codes, &grids::IQ2_S[usize::from(self.indices[i]) | high << 8], self.signs[i]);
+    const BITS: Bits = Bits::Sign;
+
+    fn scale(&self) -> f32 {
+        self.scale.get() * 0.125
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let entry = |i: usize| {
+            let high = usize::from(self.high_bits[g] >> (2 * i) & 3);
+            grids::IQ2_S[usize::from(self.indices[g][i]) | high << 8]
+        };
+        Group {
+            multipliers: odd_nibbles(self.multipliers[g]),
+            entries: std::array::from_fn(entry),
+            bits: self.signs[g],
         }
-        Unpacked { scale: self.scale.get() * 0.125, multipliers: odd_nibbles(&self.multipliers), codes }
     }
 }

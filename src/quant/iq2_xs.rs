@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked, put};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, q8_k};
 
@@ -13,35 +13,48 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    entries: [U16; 32],
+    entries: [[U16; 4]; 8],
     multipliers: [u8; 8],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 74;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (codes, entry) in codes.chunks_exact_mut(8).zip(&self.entries) {
-            let entry = entry.get();
-            put(codes, &grids::IQ2_XS[usize::from(entry & 511)], grids::even_signs(u32::from(entry >> 9)));
+    const BITS: Bits = Bits::Sign;
+
+    fn scale(&self) -> f32 {
+        self.scale.get() * 0.125
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let entries = self.entries[g].map(U16::get);
+        Group {
+            multipliers: odd_nibbles(self.multipliers[g]),
+            entries: entries.map(|entry| grids::IQ2_XS[usize::from(entry & 511)]),
+            bits: entries.map(|entry| grids::EVEN_SIGNS[usize::from(entry >> 9)]),
         }
-        Unpacked { scale: self.scale.get() * 0.125, multipliers: odd_nibbles(&self.multipliers), codes }
     }
 }
 
-/// `2 * nibble + 1` of the 16 nibbles, low ones first.
-pub(super) fn odd_nibbles(bytes: &[u8; 8]) -> [i16; 16] {
-    std::array::from_fn(|i| 2 * i16::from(bytes[i / 2] >> (4 * (i % 2)) & 15) + 1)
+/// `2 * nibble + 1`, the low one first.
+pub(super) fn odd_nibbles(byte: u8) -> [i16; 2] {
+    [byte & 15, byte >> 4].map(|nibble| 2 * i16::from(nibble) + 1)
 }

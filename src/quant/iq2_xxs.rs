@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked, put};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, q8_k};
 
@@ -13,41 +13,49 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    groups: [Group; 8],
+    groups: [Indices; 8],
 }
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Group {
-    indices: [u8; 4],
+struct Indices {
+    entries: [u8; 4],
     signs: U32,
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 66;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut multipliers = [0; 16];
-        let mut codes = [0; 256];
-        for (g, group) in self.groups.iter().enumerate() {
-            let signs = group.signs.get();
-            multipliers[2 * g..2 * g + 2].fill((2 * (signs >> 28) + 1) as i16);
-            for (i, &index) in group.indices.iter().enumerate() {
-                let entry = &grids::IQ2_XXS[usize::from(index)];
-                put(&mut codes[32 * g + 8 * i..][..8], entry, grids::even_signs(signs >> (7 * i)));
-            }
+    const BITS: Bits = Bits::Sign;
+
+    fn scale(&self) -> f32 {
+        self.scale.get() * 0.125
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let signs = self.groups[g].signs.get();
+        Group {
+            multipliers: [(2 * (signs >> 28) + 1) as i16; 2],
+            entries: self.groups[g].entries.map(|index| grids::IQ2_XXS[usize::from(index)]),
+            bits: grids::even_signs(signs),
         }
-        Unpacked { scale: self.scale.get() * 0.125, multipliers, codes }
     }
 }

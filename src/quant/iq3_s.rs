@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked, put};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::le::F16;
 use super::{Format, arms, grids, q8_k};
 
@@ -14,35 +14,49 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    indices: [u8; 64],
+    indices: [[u8; 8]; 8],
     high_bits: [u8; 8],
-    signs: [u8; 32],
+    signs: [[u8; 4]; 8],
     multipliers: [u8; 4],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq3_s", Some(21))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq3_s", Some(21)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 110;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (i, codes) in codes.chunks_exact_mut(4).enumerate() {
-            let high = usize::from(self.high_bits[i / 8] >> (i % 8) & 1);
-            let entry = &grids::IQ3_S[usize::from(self.indices[i]) | high << 8];
-            put(codes, entry, self.signs[i / 2] >> (4 * (i % 2)));
+    const BITS: Bits = Bits::Sign;
+
+    fn scale(&self) -> f32 {
+        self.scale.get()
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let entry = |i: usize| {
+            let high = usize::from(self.high_bits[g] >> i & 1);
+            grids::IQ3_S[usize::from(self.indices[g][i]) | high << 8]
+        };
+        let multiplier = self.multipliers[g / 2] >> (4 * (g % 2)) & 15;
+        Group {
+            multipliers: [2 * i16::from(multiplier) + 1; 2],
+            entries: std::array::from_fn(|i| grids::join(entry(2 * i), entry(2 * i + 1))),
+            bits: self.signs[g],
         }
-        let multipliers =
-            std::array::from_fn(|g| 2 * i16::from(self.multipliers[g / 4] >> (4 * (g / 2 % 2)) & 15) + 1);
-        Unpacked { scale: self.scale.get(), multipliers, codes }
     }
 }

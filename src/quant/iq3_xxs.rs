@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked, put};
+use super::codebook::{self, Bits, Codebook, Group};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, q8_k};
 
@@ -13,32 +13,44 @@ use super::{Format, arms, grids, q8_k};
 #[repr(C)]
 struct Block {
     scale: F16,
-    indices: [u8; 64],
+    indices: [[[u8; 2]; 4]; 8],
     signs: [U32; 8],
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
-    .dot(&q8_k::FORMAT, arms![Block, q8_k::Block; Scalar: codebook::dot]);
+pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18)).dot(
+    &q8_k::FORMAT,
+    arms![
+        Block, q8_k::Block;
+        Scalar: codebook::dot,
+        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+    ],
+);
 
 impl super::Block for Block {
     const LEN: usize = 256;
     const BYTES: usize = 98;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        codebook::decode(self, out);
     }
 }
 
 impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (i, (codes, pair)) in codes.chunks_exact_mut(8).zip(self.indices.chunks_exact(2)).enumerate() {
-            let signs = grids::even_signs(self.signs[i / 4].get() >> (7 * (i % 4)));
-            put(&mut codes[..4], &grids::IQ3_XXS[usize::from(pair[0])], signs);
-            put(&mut codes[4..], &grids::IQ3_XXS[usize::from(pair[1])], signs >> 4);
+    const BITS: Bits = Bits::Sign;
+
+    fn scale(&self) -> f32 {
+        self.scale.get() * 0.25
+    }
+
+    #[inline]
+    fn group(&self, g: usize) -> Group {
+        let signs = self.signs[g].get();
+        let entry = |index: u8| grids::IQ3_XXS[usize::from(index)];
+        Group {
+            multipliers: [(2 * (signs >> 28) + 1) as i16; 2],
+            entries: self.indices[g].map(|[low, high]| grids::join(entry(low), entry(high))),
+            bits: grids::even_signs(signs),
         }
-        let multipliers = std::array::from_fn(|g| (2 * (self.signs[g / 2].get() >> 28) + 1) as i16);
-        Unpacked { scale: self.scale.get() * 0.25, multipliers, codes }
     }
 }

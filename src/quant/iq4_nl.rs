@@ -1,5 +1,5 @@
 //! IQ4_NL: 32 weights in 18 bytes: an f16 scale, then 16 bytes of nibbles.
-//! Byte j holds weight j (low nibble) and weight j + 16 (high); weight = scale * VALUES[nibble].
+//! Byte j holds weight j (low nibble) and weight j + 16 (high); weight = scale * `VALUES[nibble]`.
 //! (ggml: `d`, `qs`.)
 
 use bytemuck::{Pod, Zeroable};

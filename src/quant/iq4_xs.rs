@@ -1,12 +1,11 @@
 //! IQ4_XS: 256 weights in 136 bytes: an f16 scale; a u16 of eight 2-bit upper parts and 4 bytes of eight 4-bit lower
 //! parts of the multipliers, lowest first; then for each 32 weights 16 bytes of nibbles: byte j holds weight j (low
-//! nibble) and weight j + 16 (high). Weight = scale * (multiplier - 32) * VALUES[nibble], the values of
+//! nibble) and weight j + 16 (high). Weight = scale * (multiplier - 32) * `VALUES[nibble]`, the values of
 //! [`super::iq4_nl`]. (ggml: `d`, `scales_h`, `scales_l`, `qs`.)
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Codebook, Unpacked};
-use super::iq4_nl::{Fit, SMALLEST, VALUES, extreme, nearest, pack};
+use super::iq4_nl::{Fit, SMALLEST, VALUES, extreme, integer_dot, nearest, pack};
 use super::le::{F16, U16};
 use super::{Format, arms, q8_k};
 
@@ -22,7 +21,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23)).encoder::<Block>().dot(
     &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: codebook::dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
 );
 
 impl super::Block for Block {
@@ -30,7 +29,14 @@ impl super::Block for Block {
     const BYTES: usize = 136;
 
     fn decode(&self, out: &mut [f32]) {
-        self.unpack().decode(out);
+        let scale = self.scale.get();
+        for (g, (out, nibbles)) in out.chunks_exact_mut(32).zip(&self.nibbles).enumerate() {
+            let step = scale * f32::from(self.multiplier(g));
+            for (j, &byte) in nibbles.iter().enumerate() {
+                out[j] = step * f32::from(VALUES[usize::from(byte & 15)]);
+                out[j + 16] = step * f32::from(VALUES[usize::from(byte >> 4)]);
+            }
+        }
     }
 }
 
@@ -40,20 +46,6 @@ impl Block {
         let low = self.multipliers_low[group / 2] >> (4 * (group % 2)) & 15;
         let high = self.multipliers_high.get() >> (2 * group) & 3;
         (u16::from(low) | high << 4) as i16 - 32
-    }
-}
-
-impl Codebook for Block {
-    fn unpack(&self) -> Unpacked {
-        let mut codes = [0; 256];
-        for (codes, nibbles) in codes.chunks_exact_mut(32).zip(&self.nibbles) {
-            for (j, &byte) in nibbles.iter().enumerate() {
-                codes[j] = VALUES[usize::from(byte & 15)];
-                codes[j + 16] = VALUES[usize::from(byte >> 4)];
-            }
-        }
-        let multipliers = std::array::from_fn(|g| self.multiplier(g / 2));
-        Unpacked { scale: self.scale.get(), multipliers, codes }
     }
 }
 
@@ -101,6 +93,21 @@ fn group_scale(values: &[f32]) -> f32 {
         }
     }
     scale
+}
+
+/// Blocks in ascending order: sum += (scale_w * scale_x) * integer, where the integer is the exact sum over the groups
+/// of 32 of the multiplier times the integer dot (at most 32 * 127 * 128 * 256 < 2^31), rounded to the nearest f32, ties
+/// to even.
+fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+    let mut sum = 0.0;
+    for (w, x) in weights.iter().zip(input) {
+        let mut integer = 0;
+        for (g, (nibbles, x)) in w.nibbles.iter().zip(x.codes.as_chunks().0).enumerate() {
+            integer += i32::from(w.multiplier(g)) * integer_dot(&VALUES, nibbles, x);
+        }
+        sum += (w.scale.get() * x.scale.get()) * integer as f32;
+    }
+    sum
 }
 
 #[cfg(target_arch = "x86_64")]

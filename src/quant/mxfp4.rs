@@ -1,6 +1,6 @@
 //! MXFP4: 32 weights in 17 bytes: a power of two, then 16 bytes of nibbles.
 //! Byte j holds weight j (low nibble) and weight j + 16 (high); a nibble is an E2M1 float and stands for half of
-//! VALUES[nibble], which are whole numbers; weight = 2^(exponent - 128) * VALUES[nibble].
+//! `VALUES[nibble]`, which are whole numbers; weight = 2^(exponent - 128) * `VALUES[nibble]`.
 //! (OCP Microscaling Formats 1.0; ggml: `e`, `qs`.)
 
 use bytemuck::{Pod, Zeroable};

@@ -1,5 +1,5 @@
 //! NVFP4: 64 weights in 36 bytes: four scales, then for each 16 weights 8 bytes of nibbles.
-//! Byte j of a group holds its weight j (low nibble) and weight j + 8 (high); weight = scale * VALUES[nibble], the
+//! Byte j of a group holds its weight j (low nibble) and weight j + 8 (high); weight = scale * `VALUES[nibble]`, the
 //! doubled E2M1 floats of [`super::mxfp4`]. A scale byte is an unsigned E4M3 float and stands for half of it.
 //! (ggml: `d`, `qs`.)
 
@@ -138,5 +138,28 @@ mod avx2 {
         let high = _mm_srli_epi16::<4>(low);
         let both = _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
         _mm256_and_si256(both, _mm256_set1_epi8(15))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_bytes_survive_a_round_trip() {
+        for byte in 0..0x7f {
+            // From 256 on, see `e4m3`.
+            let expected = if byte < 0x78 { byte } else { 0x7e };
+            assert_eq!(e4m3(2.0 * SCALES[usize::from(byte)]), expected, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn scales_round_to_the_nearest_and_halves_up() {
+        for byte in 8..0x77u8 {
+            let (low, high) = (2.0 * SCALES[usize::from(byte)], 2.0 * SCALES[usize::from(byte) + 1]);
+            let half = (low + high) / 2.0;
+            assert_eq!((e4m3(half.next_down()), e4m3(half)), (byte, byte + 1), "{byte:#x}");
+        }
     }
 }

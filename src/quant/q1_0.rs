@@ -71,7 +71,7 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, sum_i32};
+    use crate::simd::x86::{bit_masks, dot_i8_i8, load32i, sum_i32};
 
     #[target_feature(enable = "avx2")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
@@ -86,18 +86,10 @@ mod avx2 {
         sum
     }
 
-    /// 32 bits to bytes: 1 where set, -1 where not.
+    /// 32 bits to bytes: 1 where set, -1 where clear.
     #[target_feature(enable = "avx2")]
     fn ones(bits: [u8; 4]) -> __m256i {
-        // Byte i of the result looks at byte i / 8 of the bits, which every lane of four has.
-        let every = _mm256_set1_epi32(i32::from_le_bytes(bits));
-        let spread =
-            _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
-        let selected = _mm256_and_si256(
-            _mm256_shuffle_epi8(every, spread),
-            _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed()),
-        );
-        let clear = _mm256_cmpeq_epi8(selected, _mm256_setzero_si256());
-        _mm256_or_si256(clear, _mm256_set1_epi8(1))
+        let twos = _mm256_and_si256(bit_masks(u32::from_le_bytes(bits)), _mm256_set1_epi8(2));
+        _mm256_sub_epi8(twos, _mm256_set1_epi8(1))
     }
 }

@@ -84,27 +84,32 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{dot_u8_i8, load32i, sum_i32};
+    use crate::simd::x86::{dot_i8_i8, load32i, sum_each};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        let mut lanes = [0.0f32; 4];
-        for (w, x) in weights.iter().zip(input.as_chunks::<4>().0) {
-            let scale = w.scale.get();
-            for ((lane, &codes), x) in lanes.iter_mut().zip(&w.codes).zip(x) {
-                *lane += (scale * x.scale.get()) * integer_dot(codes, &x.codes) as f32;
-            }
+        let mut lanes = _mm_setzero_ps();
+        for (w, [a, b, c, d]) in weights.iter().zip(input.as_chunks().0) {
+            let integers = sum_each(
+                products(w.codes[0], &a.codes),
+                products(w.codes[1], &b.codes),
+                products(w.codes[2], &c.codes),
+                products(w.codes[3], &d.codes),
+            );
+            let inputs = _mm_set_ps(d.scale.get(), c.scale.get(), b.scale.get(), a.scale.get());
+            let scales = _mm_mul_ps(_mm_set1_ps(w.scale.get()), inputs);
+            lanes = _mm_add_ps(lanes, _mm_mul_ps(scales, _mm_cvtepi32_ps(integers)));
         }
-        (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+        let pairs = _mm_hadd_ps(lanes, lanes);
+        _mm_cvtss_f32(_mm_hadd_ps(pairs, pairs))
     }
 
-    /// [`super::integer_dot`].
+    /// The terms of [`super::integer_dot`], summed in fours: 8 × i32.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn integer_dot(codes: [u8; 8], input: &[i8; 32]) -> i32 {
-        let input = load32i(input);
-        let ones = _mm256_set1_epi8(1);
-        sum_i32(_mm256_sub_epi32(dot_u8_i8(crumbs(codes), input), dot_u8_i8(ones, input)))
+    pub fn products(codes: [u8; 8], input: &[i8; 32]) -> __m256i {
+        // No code is -128, so the input may take the sign trick's first place and hold anything.
+        dot_i8_i8(load32i(input), _mm256_sub_epi8(crumbs(codes), _mm256_set1_epi8(1)))
     }
 
     /// 32 codes of 2 bits, lowest first, to bytes.

@@ -52,11 +52,13 @@ fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn dot_avx2(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    use crate::simd::x86::sum_i32;
+
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
         let scale = w.scale.get();
         for (&codes, x) in w.codes.iter().zip(x) {
-            sum += (scale * x.scale.get()) * q2_0::avx2::integer_dot(codes, &x.codes) as f32;
+            sum += (scale * x.scale.get()) * sum_i32(q2_0::avx2::products(codes, &x.codes)) as f32;
         }
     }
     sum

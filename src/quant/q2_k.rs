@@ -119,8 +119,6 @@ mod avx2 {
             let scales = k::avx2::widen_even_odd(_mm_and_si128(group_scales, nibble));
             let mins = _mm_and_si128(_mm_srli_epi16::<4>(group_scales), nibble);
             let offsets = _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), k::avx2::load_sums(x));
-            let offsets =
-                _mm_add_epi32(_mm256_castsi256_si128(offsets), _mm256_extracti128_si256::<1>(offsets));
             let mut integers = _mm256_setzero_si256();
             let halves = w.bit_pairs.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<128>().0);
             for (half, (bit_pairs, x)) in halves.enumerate() {

@@ -82,16 +82,16 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::nibbles;
+    use crate::simd::x86::{nibbles, sum4_i16};
 
-    /// The bias is taken off the pair sums: |pair sum| <= 2 * 15 * 127 + 2 * 8 * 127, well inside i16.
+    /// The bias is taken off the pair sums, which are then at most 2 * 8 * 127.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let products = |w: &Block, x| {
             let biased = _mm256_maddubs_epi16(nibbles(&w.nibbles), x);
             let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
-            _mm256_madd_epi16(_mm256_sub_epi16(biased, bias), _mm256_set1_epi16(1))
+            _mm256_sub_epi16(biased, bias)
         };
-        q8_0::avx2::dot_blocks(weights, input, |w| w.scale, products)
+        q8_0::avx2::dot_blocks(weights, input, products, |sums| sum4_i16(sums))
     }
 }

@@ -83,6 +83,6 @@ mod avx2 {
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
-        q8_1::avx2::dot_blocks(weights, input, |w| (w.scale, w.min), |w| nibbles(&w.nibbles))
+        q8_1::avx2::dot_blocks(weights, input, |w| nibbles(&w.nibbles))
     }
 }

@@ -82,16 +82,18 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, U32, q8_0};
-    use crate::simd::x86::{bit_masks, dot_i8_i8, nibbles};
+    use crate::simd::x86::{bit_masks, nibbles, sum4_i16};
 
-    /// A code below 16 becomes negative by setting its upper four bits: nibble - 16.
+    /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.
+    /// The pair sums are at most 2 * 16 * 127.
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let products = |w: &Block, x| {
-            let sign = _mm256_andnot_si256(bit_masks(w.high_bits.get()), _mm256_set1_epi8(-16));
-            dot_i8_i8(_mm256_or_si256(nibbles(&w.nibbles), sign), x)
+            let low = _mm256_andnot_si256(bit_masks(w.high_bits.get()), x);
+            let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(16), low);
+            _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias)
         };
-        q8_0::avx2::dot_blocks(weights, input, |w| w.scale, products)
+        q8_0::avx2::dot_blocks(weights, input, products, |sums| sum4_i16(sums))
     }
 
     /// The 32 codes, 0..=31.

@@ -61,6 +61,6 @@ mod avx2 {
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
         let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
-        q8_1::avx2::dot_blocks(weights, input, |w| (w.scale, w.min), codes)
+        q8_1::avx2::dot_blocks(weights, input, codes)
     }
 }

@@ -75,47 +75,45 @@ fn dot(weights: &[Block], input: &[Block]) -> f32 {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Block, F16};
-    use crate::simd::x86::{dot_i8_i8, half, halves, load8f, load32i, sum_i32, sum4_i32};
+    use bytemuck::Pod;
+
+    use super::Block;
+    use crate::simd::x86::{dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, sum4_i32};
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[Block]) -> f32 {
-        dot_blocks(weights, input, |w| w.scale, |w, x| dot_i8_i8(load32i(&w.codes), x))
+        dot_blocks(weights, input, |w, x| dot_i8_i8(load32i(&w.codes), x), |sums| sum4_i32(sums))
     }
 
-    /// The dot of any format with blocks of 32, a scale and Q8_0 inputs. `products` gives the exact products of a
-    /// block's codes with 32 input codes, in 8 partial sums. The integers of four blocks are reduced together;
-    /// their terms are added one by one, in the order of the scalar dot.
+    /// The dot of any format with blocks of 32 that begin with their f16 scale, and Q8_0 inputs. `products` gives
+    /// partial sums of the exact products of a block's codes with 32 input codes; `sum4` adds those of four blocks
+    /// up. The blocks' terms are added one by one, in the order of the scalar dot.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot_blocks<W>(
+    pub fn dot_blocks<W: Pod>(
         weights: &[W],
         input: &[Block],
-        scale: impl Fn(&W) -> F16,
         products: impl Fn(&W, __m256i) -> __m256i,
+        sum4: impl Fn([__m256i; 4]) -> __m128i,
     ) -> f32 {
         let mut sum = 0.0;
         let (weight_groups, weight_rest) = weights.as_chunks::<4>();
         let (input_groups, input_rest) = input.as_chunks::<4>();
         for (w, x) in weight_groups.iter().zip(input_groups) {
-            let integers = sum4_i32([
-                products(&w[0], load32i(&x[0].codes)),
-                products(&w[1], load32i(&x[1].codes)),
-                products(&w[2], load32i(&x[2].codes)),
-                products(&w[3], load32i(&x[3].codes)),
-            ]);
-            let weight_scales =
-                halves(bytemuck::cast([scale(&w[0]), scale(&w[1]), scale(&w[2]), scale(&w[3])]));
-            let input_scales = halves(bytemuck::cast([x[0].scale, x[1].scale, x[2].scale, x[3].scale]));
-            let terms = _mm_mul_ps(_mm_mul_ps(weight_scales, input_scales), _mm_cvtepi32_ps(integers));
+            let products = |i: usize| products(&w[i], load32i(&x[i].codes));
+            let integers = sum4([products(0), products(1), products(2), products(3)]);
+            let scales = _mm256_mul_ps(leading_halves_of_4(w), leading_halves_of_4(x));
+            let terms = _mm_mul_ps(_mm256_castps256_ps128(scales), _mm_cvtepi32_ps(integers));
             let terms: [f32; 4] = bytemuck::cast(terms);
             for term in terms {
                 sum += term;
             }
         }
+        let zero = _mm256_setzero_si256();
         for (w, x) in weight_rest.iter().zip(input_rest) {
-            let integer = sum_i32(products(w, load32i(&x.codes)));
-            sum += (scale(w).get() * x.scale.get()) * integer as f32;
+            let integer = sum4([products(w, load32i(&x.codes)), zero, zero, zero]);
+            let scale = _mm_mul_ss(leading_halves(w), leading_halves(x));
+            sum += _mm_cvtss_f32(_mm_mul_ss(scale, _mm_cvtepi32_ps(integer)));
         }
         sum
     }
@@ -138,8 +136,8 @@ pub(super) mod avx2 {
         let scale = largest / 127.0;
         let inverse = 1.0 / scale;
         let inverse = _mm256_set1_ps(if inverse.is_finite() { inverse } else { 0.0 });
-        let codes = values.map(|v| round_half_away(_mm256_mul_ps(v, inverse)));
-        (scale, pack_codes(codes))
+        let code = |v| round_half_away(_mm256_mul_ps(v, inverse));
+        (scale, pack_codes([code(values[0]), code(values[1]), code(values[2]), code(values[3])]))
     }
 
     /// The largest magnitude of 32 values; NaNs are passed over, as `f32::max` does.

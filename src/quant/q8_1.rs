@@ -48,31 +48,27 @@ impl super::Encode for Block {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Block, F16, q8_0};
-    use crate::simd::x86::{dot_u8_i8, half, halves, load32i, sum_i32, sum4_i32};
+    use bytemuck::Pod;
 
-    /// The dot of any format with blocks of 32 unsigned `codes`, a scale and a minimum, and Q8_1 inputs.
-    /// The integers of four blocks are reduced together; their terms are added one by one, in the order of the
-    /// scalar dot.
+    use super::{Block, q8_0};
+    use crate::simd::x86::{
+        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, sum_i32, sum4_i16,
+    };
+
+    /// The dot of any format with blocks of 32 unsigned `codes`, at most 32, that begin with f16 scale and minimum,
+    /// and Q8_1 inputs. The integers of four blocks are summed together; their terms are added one by one, in the
+    /// order of the scalar dot.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot_blocks<W>(
-        weights: &[W],
-        input: &[Block],
-        scale_and_min: impl Fn(&W) -> (F16, F16),
-        codes: impl Fn(&W) -> __m256i,
-    ) -> f32 {
+    pub fn dot_blocks<W: Pod>(weights: &[W], input: &[Block], codes: impl Fn(&W) -> __m256i) -> f32 {
         let mut sum = 0.0;
         let (weight_groups, weight_rest) = weights.as_chunks::<4>();
         let (input_groups, input_rest) = input.as_chunks::<4>();
         for (w, x) in weight_groups.iter().zip(input_groups) {
-            let products = |i: usize| dot_u8_i8(codes(&w[i]), load32i(&x[i].codes));
-            let integers = _mm_cvtepi32_ps(sum4_i32([products(0), products(1), products(2), products(3)]));
-            let [(s0, m0), (s1, m1), (s2, m2), (s3, m3)] = w.each_ref().map(&scale_and_min);
-            let input_scales = halves(bytemuck::cast([x[0].scale, x[1].scale, x[2].scale, x[3].scale]));
-            let input_sums = halves(bytemuck::cast([x[0].sum, x[1].sum, x[2].sum, x[3].sum]));
-            let scales = _mm_mul_ps(halves(bytemuck::cast([s0, s1, s2, s3])), input_scales);
-            let offsets = _mm_mul_ps(halves(bytemuck::cast([m0, m1, m2, m3])), input_sums);
+            let products = |i: usize| _mm256_maddubs_epi16(codes(&w[i]), load32i(&x[i].codes));
+            let integers = _mm_cvtepi32_ps(sum4_i16([products(0), products(1), products(2), products(3)]));
+            let both = _mm256_mul_ps(leading_halves_of_4(w), leading_halves_of_4(x));
+            let (scales, offsets) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
             let terms: [f32; 4] = bytemuck::cast(_mm_add_ps(_mm_mul_ps(scales, integers), offsets));
             for term in terms {
                 sum += term;
@@ -80,8 +76,9 @@ pub(super) mod avx2 {
         }
         for (w, x) in weight_rest.iter().zip(input_rest) {
             let integer = sum_i32(dot_u8_i8(codes(w), load32i(&x.codes)));
-            let (scale, min) = scale_and_min(w);
-            sum += (scale.get() * x.scale.get()) * integer as f32 + min.get() * x.sum.get();
+            let both = _mm_mul_ps(leading_halves(w), leading_halves(x));
+            let (scale, offset) = (_mm_cvtss_f32(both), _mm_cvtss_f32(_mm_movehdup_ps(both)));
+            sum += scale * integer as f32 + offset;
         }
         sum
     }

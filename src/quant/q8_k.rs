@@ -80,11 +80,10 @@ mod avx2 {
             let mut packed = [_mm256_setzero_si256(); 8];
             for (packed, values) in packed.iter_mut().zip(groups) {
                 let (lanes, _) = values.as_chunks::<8>();
-                *packed = pack_codes([0, 1, 2, 3].map(|i| {
-                    let code = _mm256_mul_ps(load8f(&lanes[i]), inverse);
-                    // Also turns NaN into -127: `max_ps` gives its second operand then.
-                    _mm256_cvtps_epi32(_mm256_max_ps(code, _mm256_set1_ps(-127.0)))
-                }));
+                // `max_ps` turns NaN into -127: it gives its second operand then.
+                let bound = |code| _mm256_max_ps(code, _mm256_set1_ps(-127.0));
+                let codes = |i: usize| _mm256_cvtps_epi32(bound(_mm256_mul_ps(load8f(&lanes[i]), inverse)));
+                *packed = pack_codes([codes(0), codes(1), codes(2), codes(3)]);
             }
             *out = Block {
                 scale: F32::new(scale),
@@ -126,12 +125,11 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn sums_of_16(codes: [__m256i; 8]) -> __m256i {
-        let ones = _mm256_set1_epi8(1);
-        let pairs = codes.map(|codes| _mm256_maddubs_epi16(ones, codes));
+        let pairs = |i: usize| _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes[i]);
         // Each step adds neighbours within 128-bit halves: the last one leaves the even sums below, the odd above.
-        let fours = [0, 2, 4, 6].map(|i| _mm256_hadd_epi16(pairs[i], pairs[i + 1]));
-        let eights = [0, 2].map(|i| _mm256_hadd_epi16(fours[i], fours[i + 1]));
-        let sums = _mm256_hadd_epi16(eights[0], eights[1]);
+        let fours = |i: usize| _mm256_hadd_epi16(pairs(2 * i), pairs(2 * i + 1));
+        let eights = |i: usize| _mm256_hadd_epi16(fours(2 * i), fours(2 * i + 1));
+        let sums = _mm256_hadd_epi16(eights(0), eights(1));
         let (even, odd) = (_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
         _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd))
     }

@@ -1,6 +1,6 @@
 //! TQ1_0: 256 ternary weights in 54 bytes: 48 bytes of five trits, 4 bytes of four, then an f16 scale.
 //! A byte is its trits as the digits of a fraction in base 3 (first one most significant), rounded up to 1/256:
-//! multiplying by 3 modulo 256 moves to the next trit, and the upper 8 of 10 bits of three times the byte is the
+//! multiplying by 3 modulo 256 moves to the next trit, and the upper 2 of the 10 bits of three times the byte are the
 //! first, plus 1. Weight = trit * scale. Order: weight 32 n + j is trit n of byte j < 32; then 160 + 16 n + j is trit n
 //! of byte 32 + j; then 240 + 4 n + j is trit n of byte 48 + j.
 //! (ggml: `qs`, `qh`, `d`.)
@@ -152,7 +152,7 @@ mod avx2 {
         _mm_add_epi8(bytes, _mm_add_epi8(bytes, bytes))
     }
 
-    /// The upper 8 of 10 bits of three times each byte: how many of 256/3 and 512/3 it exceeds.
+    /// The upper 2 of the 10 bits of three times each byte: how many of 256/3 and 512/3 it exceeds.
     #[target_feature(enable = "avx2")]
     fn first_trits(bytes: __m256i) -> __m256i {
         // Comparisons are signed: everything less 128.

@@ -1,8 +1,11 @@
-//! Golden tensors from `tests/data/**/*.safetensors`, looked up by name.
+//! What tests of formats share: golden tensors from `tests/data/**/*.safetensors`, the names that rows of `FORMATS`
+//! have there, and a list of failures.
 #![allow(dead_code, reason = "each test program uses its own part of it")]
 
 use std::path::Path;
 
+use hadal::quant::Format;
+use hadal::simd::Isa;
 use safetensors::{Dtype, SafeTensors};
 
 /// A safetensors file in memory.
@@ -21,6 +24,45 @@ impl<T> Rows<T> {
     }
 }
 
+/// What a golden tensor holds.
+pub trait Number: Sized {
+    const DTYPE: Dtype;
+
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+
+impl Number for u8 {
+    const DTYPE: Dtype = Dtype::U8;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        bytes[0]
+    }
+}
+
+impl Number for f32 {
+    const DTYPE: Dtype = Dtype::F32;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f64::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for i32 {
+    const DTYPE: Dtype = Dtype::I32;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        i32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
 impl Golden {
     /// `file` is relative to `tests/data`.
     pub fn open(file: &str) -> Self {
@@ -28,53 +70,92 @@ impl Golden {
         Golden(std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
     }
 
-    /// A tensor of bytes; the first dimension is rows, the others columns. `None` if there is none of that name.
-    pub fn bytes(&self, name: &str) -> Option<Rows<u8>> {
-        self.rows(name, Dtype::U8, |[byte]| byte)
+    /// A tensor; its first dimension is rows, the others columns. `None` if there is none of that name.
+    pub fn find<T: Number>(&self, name: &str) -> Option<Rows<T>> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let tensor = file.tensor(name).ok()?;
+        assert_eq!(tensor.dtype(), T::DTYPE, "{name}");
+        let columns = tensor.shape()[1..].iter().product();
+        let values = tensor.data().chunks_exact(size_of::<T>()).map(T::from_bytes).collect();
+        Some(Rows { columns, values })
     }
 
-    /// A tensor of floats.
-    pub fn floats(&self, name: &str) -> Option<Rows<f32>> {
-        self.rows(name, Dtype::F32, f32::from_le_bytes)
+    /// A tensor that must be there.
+    pub fn get<T: Number>(&self, name: &str) -> Rows<T> {
+        self.find(name).unwrap_or_else(|| panic!("the golden file has no {name}"))
     }
 
-    /// A tensor of doubles.
-    pub fn doubles(&self, name: &str) -> Option<Rows<f64>> {
-        self.rows(name, Dtype::F64, f64::from_le_bytes)
-    }
-
-    /// A tensor of token ids, stored as I32.
+    /// A tensor of token ids.
     pub fn ids(&self, name: &str) -> Vec<u32> {
-        let rows =
-            self.rows(name, Dtype::I32, i32::from_le_bytes).unwrap_or_else(|| panic!("{name} is missing"));
-        rows.values.into_iter().map(|id| u32::try_from(id).expect("an id")).collect()
+        self.get::<i32>(name).values.into_iter().map(|id| u32::try_from(id).unwrap()).collect()
     }
 
     /// A text of the file's metadata.
     pub fn metadata(&self, key: &str) -> String {
-        let (_, header) = SafeTensors::read_metadata(&self.0).expect("golden files are safetensors");
-        let metadata = header.metadata().as_ref().expect("metadata");
-        metadata.get(key).unwrap_or_else(|| panic!("{key} is missing")).clone()
+        let (_, header) = SafeTensors::read_metadata(&self.0).unwrap();
+        let text = header.metadata().as_ref().and_then(|metadata| metadata.get(key));
+        text.unwrap_or_else(|| panic!("the golden file has no metadata {key}")).clone()
     }
 
     /// Writes the tensors whose names do not begin with `_` to a file of their own: the weights of a tiny model.
     pub fn write_weights(&self, path: &Path) {
-        let file = SafeTensors::deserialize(&self.0).expect("golden files are safetensors");
+        let file = SafeTensors::deserialize(&self.0).unwrap();
         let weights = file.tensors().into_iter().filter(|(name, _)| !name.starts_with('_'));
-        safetensors::serialize_to_file(weights, None, path).expect("a writable folder");
+        safetensors::serialize_to_file(weights, None, path).unwrap();
     }
+}
 
-    fn rows<T, const N: usize>(
-        &self,
-        name: &str,
-        dtype: Dtype,
-        convert: impl Fn([u8; N]) -> T,
-    ) -> Option<Rows<T>> {
-        let file = SafeTensors::deserialize(&self.0).expect("golden files are safetensors");
-        let tensor = file.tensor(name).ok()?;
-        assert_eq!(tensor.dtype(), dtype, "{name}");
-        let columns = tensor.shape()[1..].iter().product();
-        let values = tensor.data().as_chunks::<N>().0.iter().map(|&bytes| convert(bytes)).collect();
-        Some(Rows { columns, values })
+/// Collects what went wrong, so that one failure does not hide the next.
+#[derive(Default)]
+pub struct Failures(Vec<String>);
+
+impl Failures {
+    pub fn check(&mut self, ok: bool, message: impl FnOnce() -> String) {
+        if !ok {
+            self.0.push(message());
+        }
     }
+}
+
+impl Drop for Failures {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert!(self.0.is_empty(), "{} failures:\n{}", self.0.len(), self.0.join("\n"));
+        }
+    }
+}
+
+/// The name in `ggml/*.safetensors`; `None` for what ggml lacks. Its `q2_0` has blocks of 64 weights.
+pub fn ggml_name(format: &Format) -> Option<&'static str> {
+    match format.name {
+        "q2_0" => None,
+        "q2_0_g64" => Some("q2_0"),
+        name => Some(name),
+    }
+}
+
+/// The name in `fucina/formats.safetensors`; `None` for what Fucina lacks. Its `q2_0` has blocks of 128 weights.
+pub fn fucina_name(format: &Format) -> Option<&'static str> {
+    (format.name != "q2_0_g64").then_some(format.name)
+}
+
+pub fn is_plain_float(format: &Format) -> bool {
+    format.block_len == 1
+}
+
+pub fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {
+    let mut out = vec![0.0; bytes.len() / format.block_bytes * format.block_len];
+    format.decode(bytes, &mut out).unwrap();
+    out
+}
+
+pub fn quantize(format: &Format, isa: Isa, values: &[f32]) -> Vec<u8> {
+    let mut out = vec![0; format.bytes_for(values.len()).unwrap()];
+    format.quantize(isa, values, &mut out).unwrap();
+    out
+}
+
+/// The same bits, or both NaN: payloads are nobody's promise.
+pub fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }

@@ -9,7 +9,7 @@ use crate::backend::{AttentionShape, Hidden, Span};
 use crate::cache::LayerCache;
 use crate::error::Result;
 use crate::math::{self, per_isa};
-use crate::quant::le::{F16, F32};
+use crate::quant::le::F32;
 use crate::quant::{Format, f16, f32};
 use crate::simd::Isa;
 
@@ -102,7 +102,7 @@ fn add_value(
     decoded: &mut Vec<f32>,
 ) -> Result<()> {
     if std::ptr::eq(format, &f16::FORMAT) {
-        add_f16(isa, out, weight, bytemuck::cast_slice(row));
+        f16::add_scaled(isa, out, weight, bytemuck::cast_slice(row));
     } else if std::ptr::eq(format, &f32::FORMAT) {
         add_f32(isa, out, weight, bytemuck::cast_slice(row));
     } else {
@@ -111,14 +111,6 @@ fn add_value(
         out.iter_mut().zip(decoded).for_each(|(out, value)| *out += weight * *value);
     }
     Ok(())
-}
-
-per_isa! {
-    fn add_f16(out: &mut [f32], weight: f32, row: &[F16]) {
-        for (out, value) in out.iter_mut().zip(row) {
-            *out += weight * value.get();
-        }
-    }
 }
 
 per_isa! {

@@ -3,18 +3,19 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::{halves, load32};
+use crate::simd::x86::load32;
 
-/// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums
-/// with the sums of the input in four partial sums.
+/// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums with
+/// the sums of the input in 8 partial sums.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn scales_and_offsets(group_scales: &[u8; 12], input: &q8_k::Block) -> (__m256i, __m128i) {
+pub fn scales_and_offsets(group_scales: &[u8; 12], input: &q8_k::Block) -> (__m256i, __m256i) {
     let (scales, mins) = unpack_scales(group_scales);
-    let sums = load_sums(input);
-    // Sums of 32 codes are at most 32 * 127: still i16.
-    let sums = _mm_hadd_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
-    (_mm256_broadcastsi128_si256(widen8(scales)), _mm_madd_epi16(widen8(mins), sums))
+    let scales = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(scales.cast_signed()));
+    // Each minimum twice, as the sums are of 16 inputs and the groups of 32.
+    let mins = _mm_cvtsi64_si128(mins.cast_signed());
+    let mins = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(mins, mins));
+    (_mm256_broadcastsi128_si256(scales), _mm256_madd_epi16(mins, load_sums(input)))
 }
 
 /// As the scalar `unpack_scales`, four bytes at a time: 8 scales and 8 minimums as bytes.
@@ -28,13 +29,6 @@ fn unpack_scales(bytes: &[u8; 12]) -> (u64, u64) {
     let scales = join(a & 0x3f3f_3f3f, c & 0x0f0f_0f0f | upper(a));
     let mins = join(b & 0x3f3f_3f3f, c >> 4 & 0x0f0f_0f0f | upper(b));
     (scales, mins)
-}
-
-/// 8 unsigned bytes to 8 × i16.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn widen8(bytes: u64) -> __m128i {
-    _mm_cvtepu8_epi16(_mm_cvtsi64_si128(bytes.cast_signed()))
 }
 
 /// 16 signed bytes to 16 × i16, the even ones in the lower half, the odd ones in the upper: what [`spread`]
@@ -60,15 +54,18 @@ pub fn load_sums(input: &q8_k::Block) -> __m256i {
     load32(bytemuck::cast_ref(&input.sums))
 }
 
-/// The term of a block with minimums: (scale * scale_x) * integer - (min * scale_x) * offset, where `integers`
-/// and `offsets` are partial sums.
+/// The term of a block with minimums: (scale * scale_x) * integer - (min * scale_x) * offset, where `integers` and
+/// `offsets` are partial sums.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m128i) -> f32 {
-    let integers = _mm_add_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256::<1>(integers));
-    let both = _mm_hadd_epi32(integers, offsets);
-    let both = _mm_cvtepi32_ps(_mm_hadd_epi32(both, both)); // integer, offset, and again
-    let scales = halves(u64::from(bytemuck::cast::<_, u32>(scale_and_min)));
+pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m256i) -> f32 {
+    // Integers in even lanes, offsets in odd ones.
+    let both =
+        _mm256_add_epi32(_mm256_unpacklo_epi32(integers, offsets), _mm256_unpackhi_epi32(integers, offsets));
+    let both = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+    let both = _mm_cvtepi32_ps(_mm_add_epi32(both, _mm_unpackhi_epi64(both, both)));
+    let scales: [u8; 4] = bytemuck::cast(scale_and_min);
+    let scales = _mm_cvtph_ps(_mm_cvtsi32_si128(i32::from_le_bytes(scales)));
     let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(scale_x)), both);
-    _mm_cvtss_f32(_mm_hsub_ps(terms, terms))
+    _mm_cvtss_f32(_mm_sub_ss(terms, _mm_movehdup_ps(terms)))
 }
