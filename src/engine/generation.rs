@@ -63,8 +63,7 @@ impl<'e> Generation<'e> {
         if prompt.len() > limit {
             return Err(Error::Context { needed: prompt.len(), limit });
         }
-        let mut sampler =
-            Sampler::new(sampling, engine.info.vocab, |id| engine.tokenizer.token(id).unwrap_or_default())?;
+        let mut sampler = Sampler::new(sampling, engine.info.vocab, |id| engine.tokenizer.piece(id, true))?;
         let stops = StopStrings::new(&sampling.stop)?;
         prompt.iter().for_each(|&token| sampler.accept(token));
         // The last prompt token is always computed: its logits are what comes next.
