@@ -158,7 +158,7 @@ fn variables(messages: &[Message], context: &Context) -> Value {
     let strftime_now = move |format: String| strftime(now, &format);
     all.push(("strftime_now".into(), Value::from_function(strftime_now)));
     all.extend(context.extra.iter().map(|(name, value)| (name.clone(), Value::from(Serde(value)))));
-    all.into_iter().collect()
+    Value::from_pairs(all)
 }
 
 fn strftime(now: Option<DateTime>, format: &str) -> Result<String, minijinja::Error> {

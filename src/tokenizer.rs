@@ -37,7 +37,7 @@ use ends::Ends;
 use normal::Normal;
 use shield::Shield;
 use special::{Added, Finder, Part};
-use split::{Step, Words};
+use split::{After, Step, Words};
 use stream::{Pieces, Spelling};
 use unigram::Unigram;
 use vocabulary::{Kind, Vocabulary};
@@ -137,10 +137,10 @@ impl Tokenizer {
     /// [`Error::Tokenizer`] if the vocabulary has no token for a character.
     pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>> {
         match special {
-            Special::Parse => self.encode_parsed(text, |stretch| Cow::Borrowed(stretch)),
+            Special::Parse => self.encode_parsed(text, Cow::Borrowed),
             Special::Text => {
                 let mut ids = Vec::new();
-                self.encode_stretch(text, true, &mut ids)?;
+                self.encode_stretch(text, After::Nothing, &mut ids)?;
                 Ok(ids)
             }
         }
@@ -169,13 +169,13 @@ impl Tokenizer {
     pub fn encode_bytes(&self, bytes: &[u8]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut wrong = Vec::new();
-        let mut first = true;
+        let mut after = After::Nothing;
         for chunk in bytes.utf8_chunks() {
             if !chunk.valid().is_empty() {
                 self.encode_wrong(&std::mem::take(&mut wrong), &mut ids)?;
-                self.encode_stretch(chunk.valid(), first, &mut ids)?;
+                self.encode_stretch(chunk.valid(), after, &mut ids)?;
             }
-            first = false;
+            after = After::Text;
             wrong.extend_from_slice(chunk.invalid());
         }
         self.encode_wrong(&wrong, &mut ids)?;
@@ -279,37 +279,39 @@ impl Tokenizer {
     /// Encodes a text in which control tokens count; what lies between them goes through `clean`.
     fn encode_parsed<'a>(&self, text: &'a str, clean: impl Fn(&'a str) -> Cow<'a, str>) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
-        let mut first = true;
+        let mut after = After::Nothing;
         for part in self.special.cut(text, |token| token.control) {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(stretch) => self.encode_stretch(&clean(stretch), first, &mut ids)?,
+                Part::Text(stretch) => self.encode_stretch(&clean(stretch), after, &mut ids)?,
             }
-            first = false;
+            after = After::Token;
         }
         Ok(ids)
     }
 
-    /// Encodes text in which only tokens added by hand count. `first` says whether the whole text begins here.
-    fn encode_stretch(&self, text: &str, mut first: bool, ids: &mut Vec<u32>) -> Result<()> {
+    /// Encodes text in which only tokens added by hand count.
+    fn encode_stretch(&self, text: &str, mut after: After, ids: &mut Vec<u32>) -> Result<()> {
         for part in self.user.cut(text, |_| true) {
             match part {
                 Part::Token(id) => ids.push(id),
-                Part::Text(plain) => self.encode_plain(plain, first, ids)?,
+                Part::Text(plain) => self.encode_plain(plain, after, ids)?,
             }
-            first = false;
+            after = After::Token;
         }
         Ok(())
     }
 
-    fn encode_plain(&self, text: &str, first: bool, ids: &mut Vec<u32>) -> Result<()> {
+    fn encode_plain(&self, text: &str, after: After, ids: &mut Vec<u32>) -> Result<()> {
         let mut text = Cow::Borrowed(text);
         for step in &self.normal {
-            text = step.apply(text)?;
+            if !(matches!(step, Normal::Prepend(_)) && after == After::Text) {
+                text = step.apply(text)?;
+            }
         }
         let mut words = Words::new(text.into_owned());
         for step in &self.steps {
-            step.apply(&mut words, first)?;
+            step.apply(&mut words, after)?;
         }
         words.iter().try_for_each(|word| self.encode_word(word, ids))
     }

@@ -10,6 +10,7 @@ const MAX_DEPTH: usize = 128;
 ///
 /// # Errors
 /// If the value has no form in JSON, or the template's budget is used up.
+#[expect(clippy::needless_pass_by_value, reason = "a filter of the engine owns its arguments")]
 pub(super) fn tojson(
     state: &State,
     value: &Value,

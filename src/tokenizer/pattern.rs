@@ -33,9 +33,6 @@ pub(super) enum Pattern {
 const TAILS: [(&str, bool); 2] = [(r"|\s+(?!\S)|\s+", true), (r"|\s+(?!\S)", false)];
 const SPACE: usize = 1;
 
-/// What `regex-syntax` reads in another sense than the engines that these patterns were written for.
-const BACKTRACKING_ONLY: [&str; 8] = ["(?!", "(?=", "(?<!", "(?<=", "(?>", "++", "?+", "*+"];
-
 impl Pattern {
     /// Compiles `source`.
     ///
@@ -45,18 +42,21 @@ impl Pattern {
         for (tail, single) in TAILS {
             let Some(words) = source.strip_suffix(tail) else { continue };
             if is_plain(words)
-                && let Ok(regex) = compile(&[words, r"\s+"])
+                && let Some(regex) = compile(&[words, r"\s+"])
             {
                 return Ok(Pattern::Words { regex, single });
             }
         }
         if is_plain(source)
-            && let Ok(regex) = compile(&[source])
+            && let Some(regex) = compile(&[source])
         {
             return Ok(Pattern::Linear(regex));
         }
         let regex = fancy_regex::Regex::new(source)
-            .map_err(|error| Error::Tokenizer(format!("pattern {source:?}: {error}")))?;
+            // The error shows the pattern again, on lines of their own.
+            .map_err(|error| {
+                Error::Tokenizer(format!("pattern {source:?}: {}", error.to_string().replace('\n', " ")))
+            })?;
         Ok(Pattern::Backtracking(Box::new(regex)))
     }
 
@@ -115,16 +115,48 @@ fn each_word(regex: &meta::Regex, single: bool, text: &str, mut each: impl FnMut
     }
 }
 
+/// Whether `source` is free of look-around, of groups that do not give back what they matched, and of quantifiers that
+/// do not (`++`, which `regex-syntax` reads as a repeated repetition).
 fn is_plain(source: &str) -> bool {
-    // `\p{N}{1,3}+` never gives back what it has; `\p{N}+` does.
-    let counted = |(at, _)| source[..at].ends_with(|char: char| char.is_ascii_digit() || char == ',');
-    !BACKTRACKING_ONLY.iter().any(|mark| source.contains(mark)) && !source.match_indices("}+").any(counted)
+    let mut rest = source;
+    // Within how many brackets, and whether a quantifier has just ended.
+    let (mut depth, mut quantified) = (0usize, false);
+    while let Some(char) = rest.chars().next() {
+        rest = &rest[char.len_utf8()..];
+        let was_quantified = std::mem::take(&mut quantified);
+        match char {
+            '\\' => {
+                let escaped = rest.chars().next().map_or(0, char::len_utf8);
+                rest = &rest[escaped..];
+                // `\p{L}`: these braces are no quantifier.
+                if rest.starts_with('{') {
+                    rest = rest.split_once('}').map_or("", |(_, after)| after);
+                }
+            }
+            '[' => {
+                depth += 1;
+                // A bracket right after the opening one is a letter.
+                let first = rest.strip_prefix('^').unwrap_or(rest);
+                rest = first.strip_prefix(']').unwrap_or(first);
+            }
+            ']' => depth = depth.saturating_sub(1),
+            _ if depth > 0 => {}
+            '(' if ["?=", "?!", "?<=", "?<!", "?>"].iter().any(|mark| rest.starts_with(mark)) => {
+                return false;
+            }
+            '+' if was_quantified => return false,
+            '?' | '*' | '+' | '}' => quantified = true,
+            _ => {}
+        }
+    }
+    true
 }
 
-fn compile(patterns: &[&str]) -> Result<meta::Regex, meta::BuildError> {
+/// The patterns as one automaton; none if they are not what `regex-syntax` reads.
+fn compile(patterns: &[&str]) -> Option<meta::Regex> {
     // Matches are enough: without capture groups the automata are half the size.
     let config = meta::Config::new().which_captures(WhichCaptures::Implicit);
-    meta::Builder::new().configure(config).syntax(syntax::Config::new()).build_many(patterns)
+    meta::Builder::new().configure(config).syntax(syntax::Config::new()).build_many(patterns).ok()
 }
 
 #[cfg(test)]
@@ -182,8 +214,11 @@ mod tests {
     fn each_pattern_goes_to_the_engine_that_can_run_it() {
         assert!(matches!(Pattern::new(r"\p{N}{1,3}"), Ok(Pattern::Linear(_))));
         assert!(matches!(Pattern::new(r"(?=(\d{3})+(?!\d))"), Ok(Pattern::Backtracking(_))));
-        for possessive in [r"\p{L}++|x", r"a?+b", r"\p{N}{1,3}+"] {
-            assert!(matches!(Pattern::new(possessive), Ok(Pattern::Backtracking(_))), "{possessive}");
+        for hard in [r"\p{L}++|x", r"a?+b", r"\p{N}{1,3}+", "(?>a+)b", "a(?<=b)", r"[\]](?!a)", "[]](?=a)"] {
+            assert!(matches!(Pattern::new(hard), Ok(Pattern::Backtracking(_))), "{hard}");
+        }
+        for plain in [r"\p{L}+", r"[*+]+", "[^]++]", r"\(?!", "(?i:a)+?", "(a)+|[(?!]"] {
+            assert!(matches!(Pattern::new(plain), Ok(Pattern::Linear(_))), "{plain}");
         }
         assert!(matches!(Pattern::new(r"(?!a)b|\s+(?!\S)"), Ok(Pattern::Backtracking(_))));
         assert!(matches!(Pattern::new(r"(a"), Err(Error::Tokenizer(_))));
@@ -192,8 +227,8 @@ mod tests {
 
     #[test]
     fn empty_matches_are_passed_over() {
-        assert_eq!(matches(&Pattern::new("a*").unwrap(), "baa"), [1..3]);
-        assert_eq!(matches(&Pattern::new(r"a*|\s+(?!\S)|\s+").unwrap(), "é aa"), [3..5]);
+        assert_eq!(matches(&Pattern::new("a*").unwrap(), "baaca"), [1..3, 4..5]);
+        assert_eq!(matches(&Pattern::new(r"a*|\s+(?!\S)|\s+").unwrap(), "aé aa"), [0..1, 4..6]);
     }
 
     /// The general engine stops after a million backtracking steps, as if nothing more matched.

@@ -84,7 +84,9 @@ pub(super) fn automaton<T: AsRef<[u8]>>(
     if texts.len() == 0 {
         return Ok(None);
     }
-    let built = AhoCorasick::builder().match_kind(kind).build(texts);
+    // A prefilter looks ahead for a rare byte, each time anew and maybe to the end of the text: quadratic for a
+    // megabyte of spaces where runs of spaces are tokens.
+    let built = AhoCorasick::builder().match_kind(kind).prefilter(false).build(texts);
     built.map(Some).map_err(|error| Error::Tokenizer(format!("control tokens: {error}")))
 }
 

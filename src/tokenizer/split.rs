@@ -15,6 +15,17 @@ pub(super) struct Words {
     ranges: Vec<Range<usize>>,
 }
 
+/// What a stretch of text comes after. Vocabularies that write a space in front of words do so at the beginning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum After {
+    /// Nothing: the text begins.
+    Nothing,
+    /// A token that was found as a whole.
+    Token,
+    /// Other text.
+    Text,
+}
+
 /// One step, applied to each word by itself.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -169,15 +180,16 @@ impl Step {
         Ok(Step::Split { pattern: Pattern::new(pattern)?, behavior: Behavior::Isolated, invert: false })
     }
 
-    /// Applies the step. `first` says whether the words are the beginning of the whole text.
+    /// Applies the step to the words of a stretch of text.
     ///
     /// # Errors
     /// As [`Pattern::each_match`].
-    pub fn apply(&self, words: &mut Words, first: bool) -> Result<()> {
+    pub fn apply(&self, words: &mut Words, after: After) -> Result<()> {
         match self {
             Step::Split { pattern, behavior, invert } => words.split(pattern, *behavior, *invert)?,
-            Step::PrefixSpace => words.rewrite(|word, _, out| {
-                if !word.starts_with(' ') {
+            Step::PrefixSpace => words.rewrite(|word, at_start, out| {
+                let continues = at_start && after == After::Text;
+                if !(continues || word.starts_with(' ')) {
                     out.push(' ');
                 }
                 out.push_str(word);
@@ -186,9 +198,9 @@ impl Step {
             Step::Metaspace { replacement, prefix, split } => {
                 words.rewrite(|word, at_start, out| {
                     let wanted = match prefix {
-                        Prefix::Always => true,
+                        Prefix::Always => !(at_start && after == After::Text),
                         Prefix::Never => false,
-                        Prefix::First => first && at_start,
+                        Prefix::First => at_start && after == After::Nothing,
                     };
                     if wanted && !word.starts_with([' ', *replacement]) {
                         out.push(*replacement);
@@ -230,7 +242,7 @@ mod tests {
     fn ours(steps: &[Step], text: &str) -> Vec<String> {
         let mut words = Words::new(text.to_owned());
         for step in steps {
-            step.apply(&mut words, true).unwrap();
+            step.apply(&mut words, After::Nothing).unwrap();
         }
         words.iter().map(str::to_owned).collect()
     }
