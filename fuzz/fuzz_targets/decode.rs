@@ -33,7 +33,7 @@ fn multiply(format: &'static Format, bytes: &[u8]) {
     let arbitrary: Vec<u8> = bytes.iter().rev().copied().cycle().take(len * 4).collect();
 
     let mut input = vec![0; dot.input.bytes_for(len).expect("whole blocks")];
-    dot.input.quantize(&floats(&arbitrary), &mut input).expect("an input format has an encoder");
+    dot.input.quantize(Isa::Scalar, &floats(&arbitrary), &mut input).expect("an input format has an encoder");
     let results: Vec<_> = results(format, weights, &input);
     let (_, expected) = results[0];
     for (isa, found) in results {
@@ -59,7 +59,7 @@ fn encode(format: &Format, bytes: &[u8]) {
     let mut blocks = vec![0; format.bytes_for(values.len()).expect("whole blocks")];
     let encoded = format.encode(&values, &mut blocks);
     assert_eq!(encoded.is_ok(), values.iter().all(|value| value.is_finite()));
-    format.quantize(&values, &mut blocks).expect("whole blocks");
+    format.quantize(Isa::Scalar, &values, &mut blocks).expect("whole blocks");
     format.decode(&blocks, &mut values).expect("whole blocks");
 }
 
