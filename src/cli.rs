@@ -2,7 +2,7 @@
 //! is told: one line on standard error, exit code 1 (failed), 2 (wrong usage) or 130 (Ctrl-C).
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind as UsageKind;
@@ -29,7 +29,7 @@ use interrupt::Interrupted;
 #[command(name = "hadal", version, max_term_width = 100)]
 struct Program {
     /// Tell on standard error what is being done
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, display_order = 900)]
     verbose: bool,
 
     #[command(subcommand)]
@@ -75,7 +75,8 @@ pub fn main() -> ExitCode {
 impl Program {
     fn run(self) -> anyhow::Result<()> {
         if self.verbose {
-            tracing_subscriber::fmt().with_writer(stderr).with_max_level(tracing::Level::DEBUG).init();
+            let messages = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal());
+            messages.with_max_level(tracing::Level::DEBUG).init();
         }
         match &self.command {
             None => Ok(stdout().write_all(WELCOME.as_bytes())?),
