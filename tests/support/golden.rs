@@ -1,6 +1,7 @@
 //! What tests of formats share: golden tensors from `tests/data/**/*.safetensors`, the names that rows of `FORMATS`
 //! have there, and a list of failures.
 #![allow(dead_code, reason = "each test program uses its own part of it")]
+#![allow(clippy::unwrap_used, reason = "a golden file that cannot be read is a failed test")]
 
 use std::path::Path;
 
