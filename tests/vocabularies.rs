@@ -283,7 +283,7 @@ fn tokenizer_json_that_makes_no_sense_is_an_error() {
         (
             "pattern",
             file(
-                json!({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}}),
+                &json!({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"}}),
             ),
             "pattern",
         ),
