@@ -65,6 +65,11 @@ fn d13_one_space_is_stripped() {
     let ids = ["▁", "▁leading", "▁x"].map(|token| tokenizer.id(token).unwrap());
     assert_eq!(streamed(&tokenizer, &ids, false), ["", " leading", " x", ""]);
     assert_eq!(tokenizer.decode(&ids), " leading x");
+    // An answer is a text of its own; what continues a prompt is not.
+    let mut after = tokenizer.stream_after(&ids[1..2]);
+    assert_eq!(after.push(&tokenizer, ids[2]), " x");
+    let mut first = tokenizer.stream_after(&[1]);
+    assert_eq!(first.push(&tokenizer, ids[2]), "x");
     // A vocabulary that puts no space in front takes none away.
     let metadata = set(metadata, "add_space_prefix", Value::Bool(false));
     assert_eq!(Tokenizer::from_metadata(&metadata).unwrap().decode(&ids), "  leading x");

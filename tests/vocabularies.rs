@@ -5,6 +5,7 @@
 
 use hadal::file::metadata::{Metadata, Value};
 use hadal::tokenizer::{Special, Tokenizer};
+use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use tokenizers::Tokenizer as Reference;
 
@@ -102,6 +103,43 @@ fn metadata_that_makes_no_sense_is_an_error() {
         Tokenizer::from_metadata(&without(good(), "pre")).is_ok(),
         "a missing pre-tokenizer is only a warning"
     );
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u64>().prop_map(Value::Unsigned),
+        any::<i64>().prop_map(Value::Signed),
+        any::<f64>().prop_map(Value::Float),
+        any::<bool>().prop_map(Value::Bool),
+        prop::sample::select(vec!["", "gpt2", "llama", "t5", "default", "falcon", "x"]).prop_map(text),
+        prop::collection::vec(-2i64..9, 0..300).prop_map(|values| numbers(&values)),
+        prop::collection::vec(any::<f64>(), 0..300).prop_map(|values| floats(&values)),
+        prop::collection::vec("[ab▁Ġ<>é ]{0,3}", 0..300).prop_map(|values| texts(&values)),
+    ]
+}
+
+proptest! {
+    /// Whatever is written under the keys, it is refused or it works.
+    #[test]
+    fn damaged_metadata_is_refused_or_works(
+        base in 0usize..3,
+        changes in prop::collection::vec((0usize..12, any_value()), 1..4),
+        written in "[ab▁ <>|é歪]{0,9}",
+    ) {
+        const KEYS: [&str; 12] = [
+            "model", "pre", "tokens", "token_type", "scores", "merges", "bos_token_id", "unknown_token_id", "add_space_prefix",
+            "add_eos_token", "precompiled_charsmap", "remove_extra_whitespaces",
+        ];
+        let mut metadata = [chat_metadata(), sentencepiece(&[("a", 0.0)]), unigram_metadata()][base].clone();
+        for (key, value) in changes {
+            metadata = set(metadata, KEYS[key], value);
+        }
+        if let Ok(tokenizer) = Tokenizer::from_metadata(&metadata)
+            && let Ok(ids) = tokenizer.encode_prompt(&written, Special::Parse)
+        {
+            tokenizer.decode(&ids);
+        }
+    }
 }
 
 /// A file in which `parts` replace those of a plain one.
