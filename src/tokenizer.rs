@@ -211,14 +211,20 @@ impl Tokenizer {
         String::from_utf8_lossy(stripped.unwrap_or(&bytes)).into_owned()
     }
 
-    /// A decoder for ids that come one by one, without control tokens.
+    /// A decoder for ids that come one by one and are a text of their own, such as an answer. It leaves out control
+    /// tokens.
     pub fn stream(&self) -> Stream {
         self.stream_with(false)
     }
 
-    /// A decoder for ids that come one by one, which shows control tokens if `show_control`.
+    /// As [`Tokenizer::stream`], with the spelling of control tokens if `show_control`.
     pub fn stream_with(&self, show_control: bool) -> Stream {
-        Stream::new(show_control)
+        Stream::new(false, show_control)
+    }
+
+    /// A decoder for ids that continue the text of `before`: a space at their beginning is part of it.
+    pub fn stream_after(&self, before: &[u32]) -> Stream {
+        Stream::new(before.iter().any(|&id| !self.piece(id, false).is_empty()), false)
     }
 
     /// Ids are smaller than this.

@@ -1,5 +1,5 @@
-//! Text in and out on small vocabularies: the cases D10 to D19, properties that hold for every text and every sequence of
-//! ids, and files that make no sense.
+//! Text in and out on small vocabularies: the cases D10 to D19, and properties that hold for every text and every sequence
+//! of ids.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,49 +15,7 @@ use proptest::prelude::*;
 #[path = "support/vocabulary.rs"]
 mod vocabulary;
 
-use vocabulary::{all_bytes, byte_level, floats, metadata, numbers, sentencepiece, spell, text, texts};
-
-/// All bytes, pieces of characters, two words, and the tokens of a chat.
-fn chat_metadata() -> Metadata {
-    let mut tokens = all_bytes();
-    for piece in
-        [&[0xF0, 0x9F][..], &[0x98, 0x80], &[0xE6, 0xAD], b"he", b" the", "é".as_bytes(), &[0xC3, 0x28]]
-    {
-        tokens.push((spell(piece), 1));
-    }
-    for (token, kind) in [("<|im_start|>", 3), ("<|im_end|>", 3), ("</think>", 4), ("[PAD]", 5), ("<s>", 3)] {
-        tokens.push((token.to_owned(), kind));
-    }
-    byte_level(&tokens, &["h e", "Ġ t", "Ġt he", "æ Ń", "ð Ł", "Ã ©"])
-}
-
-fn chat() -> Tokenizer {
-    Tokenizer::from_metadata(&chat_metadata()).unwrap()
-}
-
-fn unigram_metadata() -> Metadata {
-    let tokens = ["<pad>", "</s>", "<unk>", "▁", "▁a", "a", "b", "ab", "▁ab", "é", "x"];
-    let scores = [0.0, 0.0, 0.0, -2.0, -3.0, -4.0, -4.0, -5.0, -5.5, -6.0, -6.0];
-    metadata([
-        ("model", text("t5")),
-        ("tokens", texts(&tokens)),
-        ("scores", floats(&scores)),
-        ("token_type", numbers(&[3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1])),
-        ("eos_token_id", Value::Unsigned(1)),
-    ])
-}
-
-/// One of each kind.
-fn all_kinds() -> [Tokenizer; 3] {
-    let spm =
-        sentencepiece(&[("▁", -1.0), ("a", -2.0), ("b", -2.0), ("▁a", -3.0), ("ab", -4.0), ("é", -5.0)]);
-    [chat_metadata(), spm, unigram_metadata()].map(|metadata| Tokenizer::from_metadata(&metadata).unwrap())
-}
-
-fn set(mut metadata: Metadata, key: &str, value: Value) -> Metadata {
-    metadata.0.insert(format!("tokenizer.ggml.{key}"), value);
-    metadata
-}
+use vocabulary::{all_bytes, all_kinds, byte_level, chat, sentencepiece, set, spell, text, unigram_metadata};
 
 /// Ids streamed one by one: what each gave, then the end.
 fn streamed(tokenizer: &Tokenizer, ids: &[u32], show_control: bool) -> Vec<String> {
@@ -107,6 +65,11 @@ fn d13_one_space_is_stripped() {
     let ids = ["▁", "▁leading", "▁x"].map(|token| tokenizer.id(token).unwrap());
     assert_eq!(streamed(&tokenizer, &ids, false), ["", " leading", " x", ""]);
     assert_eq!(tokenizer.decode(&ids), " leading x");
+    // An answer is a text of its own; what continues a prompt is not.
+    let mut after = tokenizer.stream_after(&ids[1..2]);
+    assert_eq!(after.push(&tokenizer, ids[2]), " x");
+    let mut first = tokenizer.stream_after(&[1]);
+    assert_eq!(first.push(&tokenizer, ids[2]), "x");
     // A vocabulary that puts no space in front takes none away.
     let metadata = set(metadata, "add_space_prefix", Value::Bool(false));
     assert_eq!(Tokenizer::from_metadata(&metadata).unwrap().decode(&ids), "  leading x");
@@ -269,94 +232,6 @@ fn a_template_comes_from_metadata_and_may_differ_for_tools() {
     let message: Message = serde_json::from_str(r#"{"role":"user","content":"a","name":"n"}"#).unwrap();
     assert_eq!(message.extra["name"], "n");
     assert_eq!(serde_json::to_string(&message).unwrap(), r#"{"role":"user","content":"a","name":"n"}"#);
-}
-
-#[test]
-fn control_tokens_are_structure_only_where_they_may_be() {
-    let tokenizer = chat();
-    let id = |token: &str| tokenizer.id(token).unwrap();
-    let written = "a<|im_end|></think>";
-    let ids = tokenizer.encode(written, Special::Text).unwrap();
-    assert!(!ids.contains(&id("<|im_end|>")) && ids.contains(&id("</think>")));
-    assert_eq!(tokenizer.decode(&ids), written);
-    let ids = tokenizer.encode(written, Special::Parse).unwrap();
-    assert_eq!(ids, [u32::from(b'a'), id("<|im_end|>"), id("</think>")]);
-    assert_eq!(
-        (tokenizer.decode(&ids), tokenizer.decode_with(&ids, true)),
-        ("a</think>".into(), written.into())
-    );
-    assert!(tokenizer.is_control(id("<|im_end|>")) && !tokenizer.is_control(id("</think>")));
-    assert_eq!(tokenizer.stops(), [id("<|im_end|>")]);
-    // A place without use is never text, and an id that does not exist is nothing.
-    assert_eq!((tokenizer.decode(&[id("[PAD]"), 99_999]), tokenizer.token(99_999)), (String::new(), None));
-}
-
-#[test]
-fn everything_that_names_an_end_is_a_stop() {
-    let names = ["<|end|>", "<|return|>", "<|call|>", "<|eom_id|>", "stop", "pause", "late", "<|im_end|>"];
-    let mut tokens = all_bytes();
-    tokens.extend(names.map(|name| (name.to_owned(), 3)));
-    let id = |name: &str| 256 + names.iter().position(|&each| each == name).unwrap() as u64;
-    let mut metadata = byte_level(&tokens, &[]);
-    for (key, name) in [("eos_token_id", "stop"), ("eot_token_id", "pause")] {
-        metadata = set(metadata, key, Value::Unsigned(id(name)));
-    }
-    let metadata = set(metadata, "eos_token_ids", numbers(&[id("late") as i64, id("stop") as i64]));
-    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
-    // With <|return|> and <|call|> there, <|end|> ends a part of an answer only.
-    let expected = ["<|return|>", "<|call|>", "<|eom_id|>", "stop", "pause", "late", "<|im_end|>"];
-    assert_eq!(tokenizer.stops(), expected.map(|name| id(name) as u32));
-    assert_eq!((tokenizer.bos(), tokenizer.eos()), (None, Some(id("stop") as u32)));
-}
-
-#[test]
-fn metadata_that_makes_no_sense_is_an_error() {
-    let good = chat_metadata;
-    let spm = || sentencepiece(&[("a", 0.0)]);
-    let without = |mut metadata: Metadata, key: &str| {
-        metadata.0.shift_remove(&format!("tokenizer.ggml.{key}"));
-        metadata
-    };
-    let cases = [
-        ("no model", without(good(), "model"), "tokenizer.ggml.model is missing"),
-        ("bert", set(good(), "model", text("bert")), "tokenizer \"bert\" is not supported"),
-        ("rwkv", set(good(), "model", text("rwkv")), "tokenizer \"rwkv\" is not supported"),
-        ("pre", set(good(), "pre", text("qwen9")), "pre-tokenizer \"qwen9\" is not supported"),
-        ("no tokens", without(good(), "tokens"), "tokenizer.ggml.tokens is missing"),
-        ("empty", set(without(good(), "token_type"), "tokens", texts::<&str>(&[])), "vocabulary is empty"),
-        ("tokens are numbers", set(good(), "tokens", numbers(&[1])), "expected an array of texts"),
-        ("few types", set(good(), "token_type", numbers(&[1, 1])), "2 types for"),
-        ("odd type", set(good(), "token_type", numbers(&vec![9; 268])), "no type 9"),
-        ("no merges", without(good(), "merges"), "tokenizer.ggml.merges is missing"),
-        ("merge of one", set(good(), "merges", texts(&["h e", "he"])), "entry 1, \"he\""),
-        ("merge of nothing", set(good(), "merges", texts(&["h "])), "entry 0, \"h \""),
-        ("bos", set(good(), "bos_token_id", Value::Unsigned(9999)), "bos_token_id: token 9999 is outside"),
-        (
-            "eos",
-            set(good(), "eos_token_id", Value::Unsigned(1 << 40)),
-            "eos_token_id: token 1099511627776 is outside",
-        ),
-        ("eos list", set(good(), "eos_token_ids", numbers(&[-1])), "eos_token_ids: -1 is no token"),
-        (
-            "unknown",
-            set(good(), "unknown_token_id", Value::Unsigned(9999)),
-            "unknown_token_id: token 9999 is outside",
-        ),
-        ("no scores", without(spm(), "scores"), "tokenizer.ggml.scores is missing"),
-        ("few scores", set(spm(), "scores", floats(&[0.0])), "1 scores for 260 tokens"),
-        ("nan score", set(spm(), "scores", floats(&[f64::NAN; 260])), "score of token 0 is not a number"),
-        ("infinite score", set(unigram_metadata(), "scores", floats(&[f64::INFINITY; 11])), "not finite"),
-        ("charsmap", set(unigram_metadata(), "precompiled_charsmap", numbers(&[9, 0, 0, 0])), "charsmap"),
-    ];
-    for (name, metadata, part) in cases {
-        let result = Tokenizer::from_metadata(&metadata);
-        let message = result.map(|_| "no error".to_owned()).unwrap_or_else(|error| error.to_string());
-        assert!(message.contains(part), "{name}: {message:?} does not say {part:?}");
-    }
-    assert!(
-        Tokenizer::from_metadata(&without(good(), "pre")).is_ok(),
-        "a missing pre-tokenizer is only a warning"
-    );
 }
 
 fn any_ids() -> impl Strategy<Value = Vec<u32>> {

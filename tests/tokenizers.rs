@@ -53,6 +53,41 @@ const TEXTS: &[&str] = &[
     "camelCaseWord PascalCaseWord SCREAMING_SNAKE_CASE kebab-case-word HTTPServer iPhone eBay",
 ];
 
+/// Runs of letters from all over Unicode, joined at random but the same every time.
+fn mixed_texts() -> Vec<String> {
+    let ranges = [
+        ' '..='~',
+        ' '..=' ',
+        '0'..='9',
+        '\0'..='\u{9F}',
+        'À'..='ɏ',
+        '\u{300}'..='\u{36F}',
+        'Ѐ'..='ӿ',
+        '\u{590}'..='\u{6FF}',
+        '\u{900}'..='\u{97F}',
+        '\u{E00}'..='\u{E7F}',
+        '\u{1100}'..='\u{11FF}',
+        '\u{2000}'..='\u{206F}',
+        '\u{3040}'..='ヿ',
+        '一'..='仿',
+        '가'..='곿',
+        '\u{FB00}'..='\u{FFEF}',
+        '\u{10000}'..='\u{103FF}',
+        '𝐀'..='𝓿',
+        '🌀'..='🙏',
+    ];
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut text = || {
+        let mut text = String::new();
+        for _ in 0..random.usize(1..6) {
+            let range = ranges[random.usize(..ranges.len())].clone();
+            text.extend((0..random.usize(1..9)).map(|_| random.char(range.clone())));
+        }
+        text
+    };
+    (0..300).map(|_| text()).collect()
+}
+
 /// The two files of a tokenizer.
 fn files(name: &str) -> Option<(String, String)> {
     let read = |file: &str| {
@@ -86,9 +121,9 @@ fn ids_of_tokenizer_json_are_those_of_the_reference() {
         let mut reference = reference(&json, &ours);
         for (special, encode_special) in [(Special::Parse, false), (Special::Text, true)] {
             reference.set_encode_special_tokens(encode_special);
-            for text in TEXTS {
-                let (found, expected) =
-                    (ours.encode(text, special).unwrap(), reference_ids(&reference, text));
+            for text in TEXTS.iter().map(|text| (*text).to_owned()).chain(mixed_texts()) {
+                let found = ours.encode(&text, special).unwrap();
+                let expected = reference_ids(&reference, &text);
                 if found != expected {
                     failures.push(format!("{name} {special:?} {text:?}: {found:?}, reference {expected:?}"));
                 }

@@ -7,7 +7,8 @@ pub(super) fn known(source: &str) -> String {
     let mut rest = source;
     while let Some(open) = rest.find("{%") {
         let (before, tag) = rest.split_at(open);
-        let Some(length) = tag.find("%}").map(|close| close + 2) else { break };
+        // Behind the opening: in `{%}` there is no tag.
+        let Some(length) = tag[2..].find("%}").map(|close| close + 4) else { break };
         out.push_str(before);
         let inside = &tag[2..length - 2];
         let name = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
@@ -37,6 +38,7 @@ mod tests {
             ("a{%- generation -%} b {%endgeneration%}c", "a{%- if true -%} b {%endif%}c"),
             ("{% if generation %}x{% endif %}", "{% if generation %}x{% endif %}"),
             ("{{ '{%' }} {% generation +%}", "{{ '{%' }} {% if true +%}"),
+            ("{%} a %} {%%}{%- generation%}", "{%} a %} {%%}{%- if true%}"),
             ("{% set x = '%}' %}{% endgeneration %}{%", "{% set x = '%}' %}{% endif %}{%"),
         ] {
             assert_eq!(known(source), expected);

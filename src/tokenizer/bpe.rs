@@ -69,27 +69,27 @@ impl Bpe {
         let mut pairs = HashMap::new();
         let mut text = String::new();
         for (rank, (left, right)) in merges.into_iter().enumerate() {
-            let mut symbol = |text: &str| -> Result<u32> {
-                if let Some(id) = vocabulary.text_id(text).or_else(|| between.get(text).copied()) {
-                    return Ok(id);
+            let rank = u32::try_from(rank).map_err(|_| Error::Tokenizer("more merges than ranks".into()))?;
+            // Nothing for a control token: structure is never made of letters, nor part of what is.
+            let mut symbol = |text: &str| -> Result<Option<u32>> {
+                if let Some(id) = vocabulary.id(text) {
+                    return Ok(vocabulary.is_text(id).then_some(id));
+                }
+                if let Some(&id) = between.get(text) {
+                    return Ok(Some(id));
                 }
                 let id = u32::try_from(vocabulary.len() + between.len()).ok().filter(|&id| id != NONE);
                 let id = id.ok_or_else(|| Error::Tokenizer("more merges than 32-bit ids".into()))?;
                 between.insert(Arc::from(text), id);
-                Ok(id)
+                Ok(Some(id))
             };
             text.clear();
             text.push_str(left);
             text.push_str(right);
-            // Structure is never made of letters.
-            if vocabulary.id(&text).is_some() && vocabulary.text_id(&text).is_none() {
-                continue;
+            if let (Some(left), Some(right), Some(made)) = (symbol(left)?, symbol(right)?, symbol(&text)?) {
+                // A pair that is listed twice keeps the rank of its last line, as in the reference.
+                pairs.insert((left, right), (rank, made));
             }
-            let made = symbol(&text)?;
-            let pair = (symbol(left)?, symbol(right)?);
-            let rank = u32::try_from(rank).map_err(|_| Error::Tokenizer("more merges than ranks".into()))?;
-            // A pair that is listed twice keeps the rank of its last line, as in the reference.
-            pairs.insert(pair, (rank, made));
         }
         Ok(Bpe { rule: Rule::Listed { pairs, between }, whole_words, fallback })
     }

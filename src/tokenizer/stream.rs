@@ -71,17 +71,18 @@ impl Pieces {
 
 /// Decodes ids one by one. What it has given out and what [`Stream::finish`] adds is exactly what
 /// [`Tokenizer::decode`] makes of all ids together, whatever they are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Stream {
     /// The beginning of a character: at most three bytes.
     held: Vec<u8>,
+    /// Whether the text has begun, so that a space is part of it.
     started: bool,
     show_control: bool,
 }
 
 impl Stream {
-    pub(super) fn new(show_control: bool) -> Stream {
-        Stream { show_control, ..Stream::default() }
+    pub(super) fn new(started: bool, show_control: bool) -> Stream {
+        Stream { held: Vec::new(), started, show_control }
     }
 
     /// The text that is certain now that `id` came: often one word, sometimes nothing.
@@ -113,11 +114,9 @@ impl Stream {
         text
     }
 
-    /// What is left when no more ids come: U+FFFD for a character that was cut short, else nothing. The stream is
-    /// then as new.
+    /// What is left when no more ids come: U+FFFD for a character that was cut short, else nothing.
     pub fn finish(&mut self) -> String {
         let rest = std::mem::take(&mut self.held);
-        self.started = false;
         String::from_utf8_lossy(&rest).into_owned()
     }
 }

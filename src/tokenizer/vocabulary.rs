@@ -86,11 +86,14 @@ impl Vocabulary {
         self.ids.get(text).copied()
     }
 
-    /// The id of the token that `text` may become when it is split: never a control, unknown or byte token,
-    /// however the text is spelled.
+    /// The id of the token that `text` may become when it is split.
     pub fn text_id(&self, text: &str) -> Option<u32> {
-        let id = self.id(text)?;
-        matches!(self.kind(id), Kind::Normal | Kind::User | Kind::Unused).then_some(id)
+        self.id(text).filter(|&id| self.is_text(id))
+    }
+
+    /// Whether text may become `id`: never a control, unknown or byte token, however the text is spelled.
+    pub fn is_text(&self, id: u32) -> bool {
+        matches!(self.kind(id), Kind::Normal | Kind::User | Kind::Unused)
     }
 
     /// Id, text and kind of each token.

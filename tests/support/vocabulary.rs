@@ -1,9 +1,11 @@
 //! Small vocabularies as the metadata of a GGUF file, and the models that tests find in a folder.
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::PathBuf;
 
 use hadal::file::metadata::{Array, Metadata, Value};
+use hadal::tokenizer::Tokenizer;
 
 /// The character of GPT-2's alphabet for `byte`, computed the other way round than the library does.
 pub fn byte_char(byte: u8) -> char {
@@ -73,6 +75,51 @@ pub fn sentencepiece(tokens: &[(&str, f64)]) -> Metadata {
         ("bos_token_id", Value::Unsigned(1)),
         ("eos_token_id", Value::Unsigned(2)),
     ])
+}
+
+/// All bytes, pieces of characters, two words, and the tokens of a chat.
+pub fn chat_metadata() -> Metadata {
+    let mut tokens = all_bytes();
+    for piece in
+        [&[0xF0, 0x9F][..], &[0x98, 0x80], &[0xE6, 0xAD], b"he", b" the", "é".as_bytes(), &[0xC3, 0x28]]
+    {
+        tokens.push((spell(piece), 1));
+    }
+    for (token, kind) in [("<|im_start|>", 3), ("<|im_end|>", 3), ("</think>", 4), ("[PAD]", 5), ("<s>", 3)] {
+        tokens.push((token.to_owned(), kind));
+    }
+    byte_level(&tokens, &["h e", "Ġ t", "Ġt he", "æ Ń", "ð Ł", "Ã ©"])
+}
+
+/// The tokenizer of [`chat_metadata`].
+pub fn chat() -> Tokenizer {
+    Tokenizer::from_metadata(&chat_metadata()).unwrap()
+}
+
+/// SentencePiece's unigram model, without tokens for bytes.
+pub fn unigram_metadata() -> Metadata {
+    let tokens = ["<pad>", "</s>", "<unk>", "▁", "▁a", "a", "b", "ab", "▁ab", "é", "x"];
+    let scores = [0.0, 0.0, 0.0, -2.0, -3.0, -4.0, -4.0, -5.0, -5.5, -6.0, -6.0];
+    metadata([
+        ("model", text("t5")),
+        ("tokens", texts(&tokens)),
+        ("scores", floats(&scores)),
+        ("token_type", numbers(&[3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1])),
+        ("eos_token_id", Value::Unsigned(1)),
+    ])
+}
+
+/// One of each kind.
+pub fn all_kinds() -> [Tokenizer; 3] {
+    let spm =
+        sentencepiece(&[("▁", -1.0), ("a", -2.0), ("b", -2.0), ("▁a", -3.0), ("ab", -4.0), ("é", -5.0)]);
+    [chat_metadata(), spm, unigram_metadata()].map(|metadata| Tokenizer::from_metadata(&metadata).unwrap())
+}
+
+/// `metadata` with one key more or another value.
+pub fn set(mut metadata: Metadata, key: &str, value: Value) -> Metadata {
+    metadata.0.insert(format!("tokenizer.ggml.{key}"), value);
+    metadata
 }
 
 /// A file below `$HADAL_TEST_MODELS`, or nothing and a line that says so.
