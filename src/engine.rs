@@ -250,7 +250,8 @@ impl Engine {
     /// # Errors
     /// As [`Engine::generate`].
     pub fn generate_tokens(&mut self, prompt: &[u32], sampling: &Sampling) -> Result<Generation<'_>> {
-        Generation::new(self, prompt, sampling)
+        let stream = self.tokenizer.stream_after(prompt);
+        Generation::new(self, prompt, stream, sampling)
     }
 
     /// A conversation, from its beginning.

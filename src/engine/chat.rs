@@ -78,7 +78,10 @@ impl<'e> Chat<'e> {
     pub fn send(&mut self, text: &str, sampling: &Sampling) -> Reply<'_> {
         self.messages.push(Message::user(text));
         let state = match self.prompt() {
-            Ok(tokens) => Generation::new(self.engine, &tokens, sampling),
+            Ok(tokens) => {
+                let stream = self.engine.tokenizer.stream();
+                Generation::new(self.engine, &tokens, stream, sampling)
+            }
             Err(error) => Err(error),
         };
         let (generation, error) = match state {

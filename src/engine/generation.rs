@@ -55,7 +55,13 @@ pub struct Generation<'e> {
 }
 
 impl<'e> Generation<'e> {
-    pub(super) fn new(engine: &'e mut Engine, prompt: &[u32], sampling: &Sampling) -> Result<Self> {
+    /// `stream` turns the generated tokens into text.
+    pub(super) fn new(
+        engine: &'e mut Engine,
+        prompt: &[u32],
+        stream: Stream,
+        sampling: &Sampling,
+    ) -> Result<Self> {
         if prompt.is_empty() {
             return Err(Error::Tokenizer("no tokens: an empty prompt has nothing to continue".into()));
         }
@@ -75,7 +81,7 @@ impl<'e> Generation<'e> {
             pending: prompt[cached..].to_vec(),
             sampler,
             stops,
-            stream: engine.tokenizer.stream(),
+            stream,
             remaining: sampling.max_tokens.unwrap_or(usize::MAX),
             finish: None,
             failed: false,
