@@ -66,6 +66,72 @@ fn tiny_llama_with_llama3_rope_matches_the_reference() {
     assert!(difference < 1e-4, "token by token: {difference}");
 }
 
+/// What a change to the tiny model's `config.json` must lead to: an error that says this, or the reference's logits.
+const CHANGES: &[(&str, &str, Option<&str>)] = &[
+    ("/rope_scaling/rope_type", "\"foo\"", Some("rope scaling type \"foo\" is not supported")),
+    ("/rope_scaling/factor", "null", Some("llama.rope.scaling.factor is missing")),
+    ("/rope_scaling/factor", "-1", Some("llama.rope.scaling.factor: -1 is not a positive number")),
+    ("/hidden_act", "\"relu\"", Some("activation \"relu\" is not supported")),
+    ("/hidden_act", "\"silu\"", None),
+    ("/model_type", "\"mamba\"", Some("architecture \"mamba\" is not supported")),
+    ("/num_attention_heads", "null", Some("llama.attention.head_count is missing")),
+    (
+        "/num_attention_heads",
+        "3",
+        Some("llama.attention.head_count_kv: 2 is no divisor of the 3 query heads"),
+    ),
+    ("/num_hidden_layers", "3", Some("tensor blk.2.attn_norm.weight is missing")),
+    ("/num_hidden_layers", "100000", Some("llama.block_count: 100000 layers")),
+    (
+        "/intermediate_size",
+        "64",
+        Some("tensor blk.0.ffn_gate.weight: expected shape [64, 64], found [96, 64]"),
+    ),
+    ("/rms_norm_eps", "-1", Some("llama.attention.layer_norm_rms_epsilon")),
+    ("/rope_theta", "0", Some("llama.rope.freq_base: 0 is not a positive number")),
+    ("/tie_word_embeddings", "false", Some("tensor output.weight is missing")),
+];
+
+#[test]
+fn a_config_that_this_graph_cannot_follow_is_refused() {
+    let golden = Golden::open("mlx/model_llama3_tied.safetensors");
+    let folder = folder_of(&golden);
+    let cpu = Cpu::new(Some(1), None, Activations::Quantized).expect("threads");
+    let ids = golden.ids("_ids");
+    let mut wrong = Vec::new();
+    for (at, value, expected) in CHANGES {
+        let mut config: serde_json::Value = serde_json::from_str(&golden.metadata("config")).expect("JSON");
+        let (parent, key) = at.rsplit_once('/').expect("a path");
+        let parent = config.pointer_mut(parent).and_then(|parent| parent.as_object_mut()).expect("an object");
+        parent.insert(key.into(), serde_json::from_str(value).expect("JSON"));
+        std::fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
+        let found = Weights::open(folder.path()).and_then(|weights| model::load(&weights));
+        match (found, expected) {
+            (Err(error), Some(expected)) if error.to_string().contains(expected) => {}
+            (Ok(model), None) => {
+                let found = logits(&*model, &ids, &[ids.len()], &cpu, CacheType::F32);
+                assert!(max_difference(&found, &golden.get::<f32>("_logits_full").values) < 1e-4, "{at}");
+            }
+            (found, expected) => wrong.push(format!("{at} = {value}: {found:?} instead of {expected:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Old configs call the key `type`.
+#[test]
+fn rope_type_goes_by_both_of_its_names() {
+    let golden = Golden::open("mlx/model_llama3_tied.safetensors");
+    let folder = folder_of(&golden);
+    let config = golden.metadata("config").replace("\"rope_type\"", "\"type\"");
+    std::fs::write(folder.path().join("config.json"), config).expect("written");
+    let model = model::load(&Weights::open(folder.path()).expect("a readable folder")).expect("a model");
+    let cpu = Cpu::new(Some(1), None, Activations::Quantized).expect("threads");
+    let ids = golden.ids("_ids");
+    let found = logits(&*model, &ids, &[ids.len()], &cpu, CacheType::F32);
+    assert!(max_difference(&found, &golden.get::<f32>("_logits_full").values) < 1e-4);
+}
+
 /// Random weights in [-0.5, 0.5), the same on every machine.
 fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut random = fastrand::Rng::with_seed(seed);
