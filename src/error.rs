@@ -95,7 +95,9 @@ pub enum Error {
         hint: String,
     },
     /// More tokens than the context holds.
-    #[error("{needed} tokens do not fit in a context of {limit}")]
+    #[error(
+        "{needed} tokens do not fit in a context of {limit}: shorten the text, or raise --ctx-size if the model allows"
+    )]
     Context {
         /// Tokens that would have to be held.
         needed: usize,

@@ -7,7 +7,7 @@ use clap::{Args, Parser};
 use hadal::Sampling;
 use hadal::engine::{self, Engine, Finish};
 
-use super::answer::{Printer, print_stats};
+use super::answer::{Printer, full_context, print_stats};
 use super::interrupt::{self, Guard};
 use super::model::ModelArgs;
 use super::sampling::SamplingArgs;
@@ -100,8 +100,10 @@ impl Session<'_> {
         let _guard = Guard::new(self.chat.engine().interrupt());
         let mut reply = self.chat.send(text, &self.sampling);
         Printer::default().stream(&mut reply)?;
-        if reply.finish() == Some(Finish::Context) {
-            tell("the context is full: /clear starts over, --ctx-size makes it larger");
+        let finish = reply.finish();
+        drop(reply);
+        if finish == Some(Finish::Context) {
+            tell(&format!("{}; /clear starts over", full_context(self.chat.engine().info())));
         }
         Ok(())
     }

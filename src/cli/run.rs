@@ -8,7 +8,7 @@ use hadal::Sampling;
 use hadal::engine::{Engine, Finish, Stats};
 use hadal::tokenizer::Special;
 
-use super::answer::{Printer, print_stats};
+use super::answer::{Printer, full_context, print_stats};
 use super::interrupt::{self, Guard, Interrupted};
 use super::model::ModelArgs;
 use super::prompt::PromptArgs;
@@ -82,8 +82,7 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     };
     drop(guard);
     if finish == Some(Finish::Context) && !arguments.quiet {
-        let context = engine.info().context;
-        let _ = writeln!(stderr(), "the context of {context} tokens is full; --ctx-size N makes it larger");
+        let _ = writeln!(stderr(), "{}", full_context(engine.info()));
     }
     if !arguments.quiet {
         print_stats(&stats);
