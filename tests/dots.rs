@@ -153,16 +153,22 @@ fn inputs(len: usize, rng: &mut fastrand::Rng) -> Vec<Vec<f32>> {
 fn check_arms(format: &Format, weights: &[u8], rng: &mut fastrand::Rng, failures: &mut Failures) {
     let dot = format.dot.as_ref().unwrap();
     let len = weights.len() / format.block_bytes * format.block_len;
-    for (case, values) in inputs(len, rng).iter().enumerate() {
-        let input = quantize(dot.input, Isa::Scalar, values);
-        let expected = format.row_dot(Isa::Scalar).unwrap().call(weights, &input);
-        for arm in dot.arms.iter().filter(|arm| arm.isa.is_available()) {
-            let row_dot = format.row_dot(arm.isa).unwrap();
-            assert_eq!(row_dot.isa(), arm.isa);
-            let found = row_dot.call(weights, &input);
-            failures.check(same(found, expected), || {
+    let scalar = format.row_dot(Isa::Scalar).unwrap();
+    let inputs: Vec<_> =
+        inputs(len, rng).iter().map(|values| quantize(dot.input, Isa::Scalar, values)).collect();
+    let expected: Vec<_> = inputs.iter().map(|input| scalar.call(weights, input)).collect();
+    for arm in dot.arms.iter().filter(|arm| arm.isa.is_available()) {
+        let row_dot = format.row_dot(arm.isa).unwrap();
+        assert_eq!(row_dot.isa(), arm.isa);
+        for case in 0..inputs.len() {
+            // Each input is in each place of a four once.
+            let four = std::array::from_fn(|i| (case + i) % inputs.len());
+            let found = row_dot.call4(weights, four.map(|i| &inputs[i][..]));
+            let alone = row_dot.call(weights, &inputs[case]);
+            let same_as_scalar = four.iter().zip(found).all(|(&i, found)| same(found, expected[i]));
+            failures.check(same_as_scalar && same(alone, expected[case]), || {
                 let (name, isa) = (format.name, arm.isa.name());
-                format!("{name} {isa}, {len} weights, case {case}: {found:e}, scalar {expected:e}")
+                format!("{name} {isa}, {len} weights, case {case}: {alone:e}, in a four {found:?}, scalar {expected:?}")
             });
         }
     }

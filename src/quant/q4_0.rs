@@ -17,7 +17,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2)).encoder::<Block>().dot(
     &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl Block {
@@ -84,14 +84,22 @@ mod avx2 {
     use super::{Block, q8_0};
     use crate::simd::x86::{nibbles, sum4_i16};
 
-    /// The bias is taken off the pair sums, which are then at most 2 * 8 * 127.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        let products = |w: &Block, x| {
-            let biased = _mm256_maddubs_epi16(nibbles(&w.nibbles), x);
-            let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
-            _mm256_sub_epi16(biased, bias)
-        };
-        q8_0::avx2::dot_blocks(weights, input, products, |sums| sum4_i16(sums))
+        q8_0::avx2::dot_blocks(weights, input, |w, x| products(w, x), |sums| sum4_i16(sums))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[q8_0::Block]; 4]) -> [f32; 4] {
+        q8_0::avx2::dot4_blocks(weights, inputs, |w, x| products(w, x), |sums| sum4_i16(sums))
+    }
+
+    /// The bias is taken off the pair sums, which are then at most 2 * 8 * 127.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products(w: &Block, x: __m256i) -> __m256i {
+        let biased = _mm256_maddubs_epi16(nibbles(&w.nibbles), x);
+        let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
+        _mm256_sub_epi16(biased, bias)
     }
 }

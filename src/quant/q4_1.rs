@@ -18,7 +18,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3)).encoder::<Block>().dot(
     &q8_1::FORMAT,
-    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl Block {
@@ -84,5 +84,10 @@ mod avx2 {
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
         q8_1::avx2::dot_blocks(weights, input, |w| nibbles(&w.nibbles))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[q8_1::Block]; 4]) -> [f32; 4] {
+        q8_1::avx2::dot4_blocks(weights, inputs, |w| nibbles(&w.nibbles))
     }
 }

@@ -21,7 +21,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12)).encoder::<Block>().dot(
     &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl super::Block for Block {
@@ -69,6 +69,7 @@ fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
 mod avx2 {
     use std::arch::x86_64::*;
 
+    use super::k::avx2::GroupsOf32;
     use super::{Block, k, q8_k};
     use crate::simd::x86::{load32, load32i};
 
@@ -95,5 +96,20 @@ mod avx2 {
             sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
         }
         sum
+    }
+
+    /// [`dot`] with four inputs.
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[q8_k::Block]; 4]) -> [f32; 4] {
+        k::avx2::dot4_groups_of_32(weights, inputs, |w| {
+            let mut codes = [_mm256_setzero_si256(); 8];
+            for (codes, nibbles) in codes.as_chunks_mut::<2>().0.iter_mut().zip(w.nibbles.as_chunks::<32>().0)
+            {
+                let (mask, both) = (_mm256_set1_epi8(15), load32(nibbles));
+                let high = _mm256_srli_epi16::<4>(both);
+                *codes = [_mm256_and_si256(both, mask), _mm256_and_si256(high, mask)];
+            }
+            GroupsOf32 { scale: w.scale, min: w.min, group_scales: &w.group_scales, codes }
+        })
     }
 }

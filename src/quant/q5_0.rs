@@ -18,7 +18,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6)).encoder::<Block>().dot(
     &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl super::Block for Block {
@@ -84,16 +84,24 @@ pub(super) mod avx2 {
     use super::{Block, U32, q8_0};
     use crate::simd::x86::{bit_masks, nibbles, sum4_i16};
 
-    /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.
-    /// The pair sums are at most 2 * 16 * 127.
     #[target_feature(enable = "avx2,f16c")]
     pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        let products = |w: &Block, x| {
-            let low = _mm256_andnot_si256(bit_masks(w.high_bits.get()), x);
-            let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(16), low);
-            _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias)
-        };
-        q8_0::avx2::dot_blocks(weights, input, products, |sums| sum4_i16(sums))
+        q8_0::avx2::dot_blocks(weights, input, |w, x| products(w, x), |sums| sum4_i16(sums))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn dot4(weights: &[Block], inputs: [&[q8_0::Block]; 4]) -> [f32; 4] {
+        q8_0::avx2::dot4_blocks(weights, inputs, |w, x| products(w, x), |sums| sum4_i16(sums))
+    }
+
+    /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.
+    /// The pair sums are at most 2 * 16 * 127.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products(w: &Block, x: __m256i) -> __m256i {
+        let low = _mm256_andnot_si256(bit_masks(w.high_bits.get()), x);
+        let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(16), low);
+        _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias)
     }
 
     /// The 32 codes, 0..=31.

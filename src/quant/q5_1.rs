@@ -18,7 +18,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7)).encoder::<Block>().dot(
     &q8_1::FORMAT,
-    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl super::Block for Block {
@@ -62,5 +62,11 @@ mod avx2 {
     pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
         let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
         q8_1::avx2::dot_blocks(weights, input, codes)
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[q8_1::Block]; 4]) -> [f32; 4] {
+        let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
+        q8_1::avx2::dot4_blocks(weights, inputs, codes)
     }
 }

@@ -21,7 +21,7 @@ struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13)).encoder::<Block>().dot(
     &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
 );
 
 impl Block {
@@ -80,37 +80,58 @@ fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
 mod avx2 {
     use std::arch::x86_64::*;
 
+    use super::k::avx2::GroupsOf32;
     use super::{Block, k, q8_k};
     use crate::simd::x86::{load32, load32i};
 
     /// Pair sums of codes and input are at most 2 * 31 * 127: no saturation.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mask = _mm256_set1_epi8(15);
-        let high = |bits| _mm256_and_si256(bits, _mm256_set1_epi8(16));
         let mut sum = 0.0;
         for (w, x) in weights.iter().zip(input) {
             let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
             let mut bits = load32(&w.high_bits);
             let mut integers = _mm256_setzero_si256();
             let pairs = w.nibbles.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<64>().0);
-            for (pair, (nibbles, x)) in pairs.enumerate() {
-                let both = load32(nibbles);
-                let low_nibbles = _mm256_and_si256(both, mask);
-                let high_nibbles = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-                // The pair's bits are at the bottom of each byte: they move up to the nibbles.
-                let even = _mm256_or_si256(low_nibbles, high(_mm256_slli_epi16::<4>(bits)));
-                let odd = _mm256_or_si256(high_nibbles, high(_mm256_slli_epi16::<3>(bits)));
+            for (index, (nibbles, x)) in pairs.enumerate() {
+                let codes = pair(load32(nibbles), bits);
                 bits = _mm256_srli_epi16::<2>(bits);
                 let (x, _) = x.as_chunks::<32>();
-                for (half, codes) in [even, odd].into_iter().enumerate() {
+                for (half, codes) in codes.into_iter().enumerate() {
                     let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x[half]));
-                    let scale = k::avx2::spread(scales, 2 * pair + half);
+                    let scale = k::avx2::spread(scales, 2 * index + half);
                     integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
                 }
             }
             sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
         }
         sum
+    }
+
+    /// [`dot`] with four inputs.
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[q8_k::Block]; 4]) -> [f32; 4] {
+        k::avx2::dot4_groups_of_32(weights, inputs, |w| {
+            let mut codes = [_mm256_setzero_si256(); 8];
+            let mut bits = load32(&w.high_bits);
+            for (codes, nibbles) in codes.as_chunks_mut::<2>().0.iter_mut().zip(w.nibbles.as_chunks::<32>().0)
+            {
+                *codes = pair(load32(nibbles), bits);
+                bits = _mm256_srli_epi16::<2>(bits);
+            }
+            GroupsOf32 { scale: w.scale, min: w.min, group_scales: &w.group_scales, codes }
+        })
+    }
+
+    /// The codes of two groups: low and high nibbles, with the two lowest bits of each byte of `bits` on top.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn pair(nibbles: __m256i, bits: __m256i) -> [__m256i; 2] {
+        let low = |v| _mm256_and_si256(v, _mm256_set1_epi8(15));
+        let high = |v| _mm256_and_si256(v, _mm256_set1_epi8(16));
+        [
+            _mm256_or_si256(low(nibbles), high(_mm256_slli_epi16::<4>(bits))),
+            _mm256_or_si256(low(_mm256_srli_epi16::<4>(nibbles)), high(_mm256_slli_epi16::<3>(bits))),
+        ]
     }
 }

@@ -21,7 +21,10 @@ pub struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .encoder::<Block>()
     .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
-    .dot(&FORMAT, arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot]);
+    .dot(
+        &FORMAT,
+        arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    );
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -85,6 +88,11 @@ pub(super) mod avx2 {
         dot_blocks(weights, input, |w, x| dot_i8_i8(load32i(&w.codes), x), |sums| sum4_i32(sums))
     }
 
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4(weights: &[Block], inputs: [&[Block]; 4]) -> [f32; 4] {
+        dot4_blocks(weights, inputs, |w, x| dot_i8_i8(load32i(&w.codes), x), |sums| sum4_i32(sums))
+    }
+
     /// The dot of any format with blocks of 32 that begin with their f16 scale, and Q8_0 inputs. `products` gives
     /// partial sums of the exact products of a block's codes with 32 input codes; `sum4` adds those of four blocks
     /// up. The blocks' terms are added one by one, in the order of the scalar dot.
@@ -102,7 +110,7 @@ pub(super) mod avx2 {
         for (w, x) in weight_groups.iter().zip(input_groups) {
             let products = |i: usize| products(&w[i], load32i(&x[i].codes));
             let integers = sum4([products(0), products(1), products(2), products(3)]);
-            let scales = _mm256_mul_ps(leading_halves_of_4(w), leading_halves_of_4(x));
+            let scales = _mm256_mul_ps(leading_halves_of_4(w.each_ref()), leading_halves_of_4(x.each_ref()));
             let terms = _mm_mul_ps(_mm256_castps256_ps128(scales), _mm_cvtepi32_ps(integers));
             let terms: [f32; 4] = bytemuck::cast(terms);
             for term in terms {
@@ -116,6 +124,26 @@ pub(super) mod avx2 {
             sum += _mm_cvtss_f32(_mm_mul_ss(scale, _mm_cvtepi32_ps(integer)));
         }
         sum
+    }
+
+    /// [`dot_blocks`] with four inputs, which take a lane of the sum each.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4_blocks<W: Pod>(
+        weights: &[W],
+        [a, b, c, d]: [&[Block]; 4],
+        products: impl Fn(&W, __m256i) -> __m256i,
+        sum4: impl Fn([__m256i; 4]) -> __m128i,
+    ) -> [f32; 4] {
+        let mut sums = _mm_setzero_ps();
+        for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
+            let products = |x: &Block| products(w, load32i(&x.codes));
+            let integers = sum4([products(a), products(b), products(c), products(d)]);
+            let scale = _mm_broadcastss_ps(leading_halves(w));
+            let scales = _mm_mul_ps(scale, _mm256_castps256_ps128(leading_halves_of_4([a, b, c, d])));
+            sums = _mm_add_ps(sums, _mm_mul_ps(scales, _mm_cvtepi32_ps(integers)));
+        }
+        bytemuck::cast(sums)
     }
 
     #[target_feature(enable = "avx2,f16c")]

@@ -67,7 +67,7 @@ pub(super) mod avx2 {
         for (w, x) in weight_groups.iter().zip(input_groups) {
             let products = |i: usize| _mm256_maddubs_epi16(codes(&w[i]), load32i(&x[i].codes));
             let integers = _mm_cvtepi32_ps(sum4_i16([products(0), products(1), products(2), products(3)]));
-            let both = _mm256_mul_ps(leading_halves_of_4(w), leading_halves_of_4(x));
+            let both = _mm256_mul_ps(leading_halves_of_4(w.each_ref()), leading_halves_of_4(x.each_ref()));
             let (scales, offsets) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
             let terms: [f32; 4] = bytemuck::cast(_mm_add_ps(_mm_mul_ps(scales, integers), offsets));
             for term in terms {
@@ -81,6 +81,30 @@ pub(super) mod avx2 {
             sum += scale * integer as f32 + offset;
         }
         sum
+    }
+
+    /// [`dot_blocks`] with four inputs, which take a lane of the sum each.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot4_blocks<W: Pod>(
+        weights: &[W],
+        [a, b, c, d]: [&[Block]; 4],
+        codes: impl Fn(&W) -> __m256i,
+    ) -> [f32; 4] {
+        let mut total = _mm_setzero_ps();
+        for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
+            let codes = codes(w);
+            let products = |x: &Block| _mm256_maddubs_epi16(codes, load32i(&x.codes));
+            let integers = _mm_cvtepi32_ps(sum4_i16([products(a), products(b), products(c), products(d)]));
+            let scale_and_min = leading_halves(w);
+            let (scale, min) = (_mm_broadcastss_ps(scale_and_min), _mm_movehdup_ps(scale_and_min));
+            let both = leading_halves_of_4([a, b, c, d]);
+            let (scales, sums) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
+            let offsets = _mm_mul_ps(_mm_broadcastss_ps(min), sums);
+            let terms = _mm_add_ps(_mm_mul_ps(_mm_mul_ps(scale, scales), integers), offsets);
+            total = _mm_add_ps(total, terms);
+        }
+        bytemuck::cast(total)
     }
 
     #[target_feature(enable = "avx2,f16c")]

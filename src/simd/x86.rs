@@ -130,8 +130,8 @@ pub fn leading_halves<B: Pod>(block: &B) -> __m128 {
 /// Three shuffles, where picking eight words one by one would take some twenty steps.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub fn leading_halves_of_4<B: Pod>(blocks: &[B; 4]) -> __m256 {
-    let words = |i: usize| load16(head(&blocks[i]));
+pub fn leading_halves_of_4<B: Pod>(blocks: [&B; 4]) -> __m256 {
+    let words = |i: usize| load16(head(blocks[i]));
     let (ab, cd) = (_mm_unpacklo_epi16(words(0), words(1)), _mm_unpacklo_epi16(words(2), words(3)));
     _mm256_cvtph_ps(_mm_unpacklo_epi32(ab, cd))
 }

@@ -83,15 +83,25 @@ impl<'a> Product<'a> {
             let first = task * rows_per_task;
             for (tile, inputs) in rows.chunks(TOKEN_TILE * row_bytes).enumerate() {
                 for (r, out) in out.chunks_exact_mut(tokens).enumerate() {
-                    let weights = self.weight_row(first + r);
-                    let out = out[tile * TOKEN_TILE..].iter_mut();
-                    for (out, input) in out.zip(inputs.chunks_exact(row_bytes)) {
-                        *out = self.dot.call(&weights, input);
-                    }
+                    self.dots(&self.weight_row(first + r), inputs, &mut out[tile * TOKEN_TILE..]);
                 }
             }
         });
         if tokens == 1 { transposed } else { transpose(&transposed, tokens) }
+    }
+
+    /// One weight row with all rows of `inputs`, four at a time.
+    fn dots(&self, weights: &[u8], inputs: &[u8], out: &mut [f32]) {
+        let row_bytes = self.input.bytes_for(self.weight.columns()).expect("inputs are whole blocks");
+        let mut fours = inputs.chunks_exact(4 * row_bytes);
+        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
+        for (out, inputs) in out_fours.iter_mut().zip(&mut fours) {
+            let row = |i: usize| &inputs[i * row_bytes..(i + 1) * row_bytes];
+            *out = self.dot.call4(weights, [row(0), row(1), row(2), row(3)]);
+        }
+        for (out, input) in out_rest.iter_mut().zip(fours.remainder().chunks_exact(row_bytes)) {
+            *out = self.dot.call(weights, input);
+        }
     }
 
     fn weight_row(&self, row: usize) -> Cow<'a, [u8]> {

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::load32;
+use crate::simd::x86::{load32, load32i, sum4_i32};
 
 /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums with
 /// the sums of the input in 8 partial sums.
@@ -52,6 +52,54 @@ pub fn spread(v: __m256i, i: usize) -> __m256i {
 #[target_feature(enable = "avx2")]
 pub fn load_sums(input: &q8_k::Block) -> __m256i {
     load32(bytemuck::cast_ref(&input.sums))
+}
+
+/// The scales of four input blocks, one a lane.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn input_scales([a, b, c, d]: [&q8_k::Block; 4]) -> __m128 {
+    _mm_set_ps(d.scale.get(), c.scale.get(), b.scale.get(), a.scale.get())
+}
+
+/// What the dot of Q4_K and Q5_K needs of a block.
+pub struct GroupsOf32<'a> {
+    pub scale: F16,
+    pub min: F16,
+    pub group_scales: &'a [u8; 12],
+    /// The codes of each group, without sign.
+    pub codes: [__m256i; 8],
+}
+
+/// The dots of Q4_K and Q5_K with four inputs, which take a lane of the sum each. Pair sums of codes and input are at
+/// most 2 * 31 * 127: no saturation.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn dot4_groups_of_32<W>(
+    weights: &[W],
+    [a, b, c, d]: [&[q8_k::Block]; 4],
+    unpack: impl Fn(&W) -> GroupsOf32<'_>,
+) -> [f32; 4] {
+    let mut sums = _mm_setzero_ps();
+    for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
+        let (w, inputs) = (unpack(w), [a, b, c, d]);
+        let (scales, _) = scales_and_offsets(w.group_scales, a);
+        let mut integers = [_mm256_setzero_si256(); 4];
+        for (group, codes) in w.codes.into_iter().enumerate() {
+            let scale = spread(scales, group);
+            for (integers, x) in integers.iter_mut().zip(inputs) {
+                let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x.codes.as_chunks::<32>().0[group]));
+                *integers = _mm256_add_epi32(*integers, _mm256_madd_epi16(pair_sums, scale));
+            }
+        }
+        let offsets = |x| scales_and_offsets(w.group_scales, x).1;
+        let offsets = [offsets(a), offsets(b), offsets(c), offsets(d)];
+        let scales = input_scales(inputs);
+        let part = |factor: F16, sums| {
+            _mm_mul_ps(_mm_mul_ps(_mm_set1_ps(factor.get()), scales), _mm_cvtepi32_ps(sum4_i32(sums)))
+        };
+        sums = _mm_add_ps(sums, _mm_sub_ps(part(w.scale, integers), part(w.min, offsets)));
+    }
+    bytemuck::cast(sums)
 }
 
 /// The term of a block with minimums: (scale * scale_x) * integer - (min * scale_x) * offset, where `integers` and
