@@ -68,6 +68,18 @@ fn speed(tokens: usize, time: Duration) -> String {
     format!("{:.1} tokens/s", tokens as f64 / time.as_secs_f64())
 }
 
+/// What to say when an answer ended because the context is full.
+pub(super) fn full_context(info: &Info) -> String {
+    let Info { context, trained_context, .. } = info;
+    if context < trained_context {
+        format!(
+            "the context of {context} tokens is full; --ctx-size makes it larger, up to {trained_context}"
+        )
+    } else {
+        format!("the context of {context} tokens is full; the model was trained for no more")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,17 +99,5 @@ mod tests {
         assert_eq!(describe(&stats), line);
         let line = "prompt 0 tokens, - tokens/s · answer 0 tokens, - tokens/s · total 0.00 s";
         assert_eq!(describe(&Stats::default()), line);
-    }
-}
-
-/// What to say when an answer ended because the context is full.
-pub(super) fn full_context(info: &Info) -> String {
-    let Info { context, trained_context, .. } = info;
-    if context < trained_context {
-        format!(
-            "the context of {context} tokens is full; --ctx-size makes it larger, up to {trained_context}"
-        )
-    } else {
-        format!("the context of {context} tokens is full; the model was trained for no more")
     }
 }
