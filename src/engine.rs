@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::backend::Hidden;
 use crate::backend::cpu::{Activations, Cpu};
-use crate::backend::{Backend, Hidden};
 use crate::cache::{CacheType, KvCache};
 use crate::error::{Error, Result};
 use crate::file::Weights;
@@ -276,8 +276,8 @@ impl Engine {
 
     /// Runs the model; if it fails the cache is as before.
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
-        let ops: &dyn Backend = &self.cpu;
-        match self.model.forward(tokens, &mut self.cache, outputs, ops) {
+        let (model, cache, ops) = (&self.model, &mut self.cache, &self.cpu);
+        match ops.within(|| model.forward(tokens, cache, outputs, ops)) {
             Ok(logits) => {
                 self.tokens.extend_from_slice(tokens);
                 Ok(logits)
