@@ -45,9 +45,14 @@ fn multiply(format: &'static Format, bytes: &[u8]) {
     self::results(format, weights, &input);
 }
 
+/// The dots alone and as each of four.
 fn results(format: &'static Format, weights: &[u8], input: &[u8]) -> Vec<(Isa, f32)> {
-    let call = |isa| (isa, format.row_dot(isa).expect("the format has a dot").call(weights, input));
-    Isa::available().map(call).collect()
+    let dots = |isa| {
+        let dot = format.row_dot(isa).expect("the format has a dot");
+        let [a, b, c, d] = dot.call4(weights, [input; 4]);
+        [dot.call(weights, input), a, b, c, d].map(|dot| (isa, dot))
+    };
+    Isa::available().flat_map(dots).collect()
 }
 
 fn encode(format: &Format, bytes: &[u8]) {
