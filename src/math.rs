@@ -76,17 +76,7 @@ pub fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + tanh(SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)))
 }
 
-/// Sum in 8 lanes (element `i` to lane `i % 8`), then the lanes in halves: the order of all float sums here.
-#[inline(always)]
-pub fn sum(values: impl IntoIterator<Item = f32>) -> f32 {
-    let mut lanes = [0.0f32; 8];
-    for (i, value) in values.into_iter().enumerate() {
-        lanes[i % 8] += value;
-    }
-    sum_lanes(lanes)
-}
-
-/// Halves added: 8 to 4 to 2 to 1.
+/// Eight lanes, to which a float sum adds element `i` at lane `i % 8`, in halves: 8 to 4 to 2 to 1.
 #[inline(always)]
 pub fn sum_lanes(l: [f32; 8]) -> f32 {
     ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))

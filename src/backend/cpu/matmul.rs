@@ -83,16 +83,16 @@ impl<'a> Product<'a> {
             let first = task * rows_per_task;
             for (tile, inputs) in rows.chunks(TOKEN_TILE * row_bytes).enumerate() {
                 for (r, out) in out.chunks_exact_mut(tokens).enumerate() {
-                    self.dots(&self.weight_row(first + r), inputs, &mut out[tile * TOKEN_TILE..]);
+                    let out = &mut out[tile * TOKEN_TILE..];
+                    self.dots(&self.weight_row(first + r), inputs, row_bytes, out);
                 }
             }
         });
         if tokens == 1 { transposed } else { transpose(&transposed, tokens) }
     }
 
-    /// One weight row with all rows of `inputs`, four at a time.
-    fn dots(&self, weights: &[u8], inputs: &[u8], out: &mut [f32]) {
-        let row_bytes = self.input.bytes_for(self.weight.columns()).expect("inputs are whole blocks");
+    /// One weight row with all rows of `inputs`, `row_bytes` each, four at a time.
+    fn dots(&self, weights: &[u8], inputs: &[u8], row_bytes: usize, out: &mut [f32]) {
         let mut fours = inputs.chunks_exact(4 * row_bytes);
         let (out_fours, out_rest) = out.as_chunks_mut::<4>();
         for (out, inputs) in out_fours.iter_mut().zip(&mut fours) {
