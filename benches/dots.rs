@@ -5,7 +5,7 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use hadal::quant::{FORMATS, Format};
+use hadal::quant::{FORMATS, Format, panel};
 use hadal::simd::Isa;
 
 const LEN: usize = 4096;
@@ -64,6 +64,35 @@ fn dot(bencher: Bencher<'_, '_>, case: &Case) {
         .counter(ItemsCount::new(LEN))
         .counter(BytesCount::new(weights.len()))
         .bench_local(|| row.call(black_box(&weights), black_box(&input)));
+}
+
+/// Every kernel for many inputs.
+fn panels() -> impl Iterator<Item = Case> {
+    FORMATS.iter().flat_map(|format| {
+        let isas =
+            Isa::available().filter(|&isa| format.multiply(isa).is_some_and(|kernel| kernel.isa() == isa));
+        isas.map(|isa| Case { format, isa })
+    })
+}
+
+/// 64 rows of 2048 weights with 256 inputs; the numbers are multiplications and additions.
+#[divan::bench(args = panels())]
+fn panel(bencher: Bencher<'_, '_>, case: &Case) {
+    const COLUMNS: usize = 2048;
+    const INPUTS: usize = 256;
+    let format = case.format;
+    let kernel = format.multiply(case.isa).unwrap();
+    let weights = vec![0x11; panel::ROWS * format.bytes_for(COLUMNS).unwrap()];
+    let input = format.dot.as_ref().unwrap().input;
+    let row = quantize(input, case.isa, &numbers()[..COLUMNS]);
+    let inputs = kernel.prepare(input, &row.repeat(INPUTS), COLUMNS);
+    let mut scratch = panel::Scratch::default();
+    bencher.counter(ItemsCount::new(panel::ROWS * COLUMNS * INPUTS)).bench_local(|| {
+        let row_bytes = weights.len() / panel::ROWS;
+        kernel.run(black_box(&weights), row_bytes, black_box(&inputs), &mut scratch, |_, dots| {
+            black_box(dots);
+        });
+    });
 }
 
 #[divan::bench(args = inputs())]

@@ -10,12 +10,15 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::simd::Isa;
+use panel::Multiply;
 
 pub mod le;
+pub mod panel;
 
 mod codebook;
 mod grids;
 mod k;
+mod parts;
 
 pub mod bf16;
 pub mod f16;
@@ -121,6 +124,8 @@ pub struct Format {
     quantizers: &'static [Quantizer],
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
+    /// How many inputs are multiplied at once, slowest instruction set first.
+    panel: &'static [Multiply],
 }
 
 /// How rows of a format are multiplied with an input vector.
@@ -264,6 +269,7 @@ impl Format {
             encode: None,
             quantizers: &[],
             dot: None,
+            panel: &[],
         }
     }
 
@@ -282,6 +288,12 @@ impl Format {
     /// Adds the dot with inputs of the format `input`.
     pub const fn dot(mut self, input: &'static Format, arms: &'static [Arm]) -> Self {
         self.dot = Some(Dot { input, arms });
+        self
+    }
+
+    /// Adds the kernels for many inputs.
+    pub(crate) const fn panel(mut self, kernels: &'static [Multiply]) -> Self {
+        self.panel = kernels;
         self
     }
 
@@ -364,6 +376,12 @@ impl Format {
     pub fn row_dot(&self, isa: Isa) -> Option<RowDot> {
         let arms = self.dot.as_ref()?.arms;
         arms.iter().rev().find(|arm| arm.isa <= isa && arm.isa.is_available()).copied().map(RowDot)
+    }
+
+    /// The fastest kernel for many inputs that `isa` allows; `None` if there is none, and one row after the other has to
+    /// be multiplied. Its results have the bits of [`Format::row_dot`]'s.
+    pub fn multiply(&self, isa: Isa) -> Option<Multiply> {
+        self.panel.iter().rev().find(|kernel| kernel.isa() <= isa && kernel.isa().is_available()).copied()
     }
 
     fn check(&self, bytes: usize, len: usize) -> Result<()> {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+use hadal::quant::panel::Scratch;
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 
@@ -191,6 +192,44 @@ fn arms_give_the_bits_of_the_scalar_dot() {
             ggml_name(format).and_then(|name| ggml.find::<u8>(&format!("{name}.decode.blocks")))
         {
             check_arms(format, &blocks.values, &mut rng, &mut failures);
+        }
+    }
+}
+
+/// Rows and columns that fill panels and tiles, and that leave a rest of each.
+#[test]
+fn many_inputs_at_once_give_the_bits_of_the_scalar_dot() {
+    let mut failures = Failures::default();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut scratch = Scratch::default();
+    for format in FORMATS.iter().filter(|format| format.dot.is_some()) {
+        let input = format.dot.as_ref().unwrap().input;
+        let unit = input.block_len.max(format.block_len);
+        for (rows, columns, tokens) in
+            [(1, 1, 1), (3, 3, 2), (16, 8, 3), (17, 1, 4), (64, 9, 5), (50, 2, 7), (33, 5, 6)]
+        {
+            let columns = columns * unit;
+            let weights = random_blocks(format, rows * columns / format.block_len, &mut rng);
+            let values: Vec<f32> = (0..tokens * columns)
+                .map(|i| if i % 97 < 5 { 1.0 } else { gaussian(&mut rng) * gaussian(&mut rng).exp2() })
+                .collect();
+            let blocks = quantize(input, Isa::Scalar, &values);
+            let (row_bytes, block_bytes) = (weights.len() / rows, blocks.len() / tokens);
+            let scalar = format.row_dot(Isa::Scalar).unwrap();
+            for isa in Isa::available() {
+                let Some(multiply) = format.multiply(isa) else { continue };
+                let inputs = multiply.prepare(input, &blocks, columns);
+                multiply.run(&weights, row_bytes, &inputs, &mut scratch, |token, dots| {
+                    for (row, &found) in dots.iter().enumerate() {
+                        let expected = scalar
+                            .call(&weights[row * row_bytes..][..row_bytes], &blocks[token * block_bytes..][..block_bytes]);
+                        failures.check(same(found, expected), || {
+                            let (name, isa) = (format.name, isa.name());
+                            format!("{name} {isa} {rows}x{columns} [{row}, {token}]: {found:e}, scalar {expected:e}")
+                        });
+                    }
+                });
+            }
         }
     }
 }

@@ -7,12 +7,15 @@
 //! any order. Blocks in ascending order: `sum += (scale_w * scale_x) * integer`, where the integer is rounded to the
 //! nearest f32, ties to even.
 
+use super::parts::{self, Codes, Parts, Scaled, Shuffle};
 use super::q8_k;
 
 /// A block that can be taken apart.
 pub(super) trait Codebook: super::Block {
     /// What the groups' bits mean.
     const BITS: Bits;
+    /// The largest magnitude of a code.
+    const LARGEST: u8;
 
     fn scale(&self) -> f32;
 
@@ -52,6 +55,28 @@ impl Group {
             }
         }
         codes
+    }
+}
+
+impl<B: Codebook> Scaled for B {
+    const CODES: Codes = Codes::Unsigned { most: 2 * B::LARGEST as usize, bias: B::LARGEST as i16 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale();
+        for (g, codes) in parts.codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let group = self.group(g);
+            let entries: [u8; 32] = bytemuck::cast(group.entries.map(u64::to_le));
+            let bits: [[u8; 8]; 4] = group.bits.map(|bits| parts::BITS[usize::from(bits)]);
+            for ((code, entry), set) in codes.iter_mut().zip(&entries).zip(bits.as_flattened()) {
+                *code = match B::BITS {
+                    Bits::Sign => (entry ^ set).wrapping_sub(*set),
+                    Bits::Offset => entry.wrapping_add(set | 1),
+                }
+                .wrapping_add(B::LARGEST);
+            }
+            parts.multipliers[2 * g..][..2].copy_from_slice(&group.multipliers);
+        }
     }
 }
 

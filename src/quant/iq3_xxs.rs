@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::codebook::{self, Bits, Codebook, Group};
 use super::le::{F16, U32};
-use super::{Format, arms, grids, q8_k};
+use super::{Format, arms, grids, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -18,14 +18,16 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18)).dot(
-    &q8_k::FORMAT,
-    arms![
-        Block, q8_k::Block;
-        Scalar: codebook::dot,
-        #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
-    ],
-);
+pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
+    .dot(
+        &q8_k::FORMAT,
+        arms![
+            Block, q8_k::Block;
+            Scalar: codebook::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+        ],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 256;
@@ -38,6 +40,7 @@ impl super::Block for Block {
 
 impl Codebook for Block {
     const BITS: Bits = Bits::Sign;
+    const LARGEST: u8 = 62;
 
     fn scale(&self) -> f32 {
         self.scale.get() * 0.25

@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -22,10 +23,13 @@ pub(super) static VALUES: [i8; 16] =
 pub(super) const SMALLEST: f32 = 1e-15;
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -37,6 +41,16 @@ impl super::Block for Block {
             out[j] = scale * f32::from(VALUES[usize::from(byte & 15)]);
             out[j + 16] = scale * f32::from(VALUES[usize::from(byte >> 4)]);
         }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Signed;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales[0] = self.scale.get();
+        parts::table_nibbles::<S>(bytemuck::cast_ref(&VALUES), &self.nibbles, codes);
     }
 }
 

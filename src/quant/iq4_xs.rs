@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 
 use super::iq4_nl::{Fit, SMALLEST, VALUES, extreme, integer_dot, nearest, pack};
 use super::le::{F16, U16};
-use super::{Format, arms, q8_k};
+use super::parts::{self, Codes, Parts, Scaled, Shuffle};
+use super::{Format, arms, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -19,10 +20,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 256;
@@ -36,6 +40,20 @@ impl super::Block for Block {
                 out[j] = step * f32::from(VALUES[usize::from(byte & 15)]);
                 out[j + 16] = step * f32::from(VALUES[usize::from(byte >> 4)]);
             }
+        }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Signed;
+    const GROUP: usize = 32;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale.get();
+        parts.multipliers = std::array::from_fn(|i| self.multiplier(i / 2));
+        for (codes, nibbles) in parts.codes.as_chunks_mut::<32>().0.iter_mut().zip(&self.nibbles) {
+            parts::table_nibbles::<S>(bytemuck::cast_ref(&VALUES), nibbles, codes);
         }
     }
 }

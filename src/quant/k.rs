@@ -46,6 +46,38 @@ pub(super) fn unpack_bit_pairs(bytes: &[u8; 64]) -> [i8; 256] {
     codes
 }
 
+/// [`unpack_nibbles`] in loops that the compiler vectorizes.
+#[inline(always)]
+pub(super) fn nibbles(bytes: &[u8; 128], codes: &mut [u8; 256]) {
+    for (codes, bytes) in codes.as_chunks_mut::<64>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+        let (low, high) = codes.split_at_mut(32);
+        for ((low, high), byte) in low.iter_mut().zip(high).zip(bytes) {
+            *low = byte & 15;
+            *high = byte >> 4;
+        }
+    }
+}
+
+/// [`unpack_bit_pairs`] in loops that the compiler vectorizes.
+#[inline(always)]
+pub(super) fn bit_pairs(bytes: &[u8; 64], codes: &mut [u8; 256]) {
+    for (codes, bytes) in codes.as_chunks_mut::<128>().0.iter_mut().zip(bytes.as_chunks::<32>().0) {
+        for (section, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (code, byte) in codes.iter_mut().zip(bytes) {
+                *code = byte >> (2 * section) & 3;
+            }
+        }
+    }
+}
+
+/// [`unpack_scales`], each number twice, as inputs are summed in sixteens.
+#[inline(always)]
+pub(super) fn multipliers_and_mins(bytes: &[u8; 12]) -> ([i16; 16], [i16; 16]) {
+    let (scales, mins) = unpack_scales(bytes);
+    let twice = |numbers: [i8; 8]| std::array::from_fn(|i| i16::from(numbers[i / 2]));
+    (twice(scales), twice(mins))
+}
+
 /// Eight 6-bit scales and eight 6-bit minimums from 12 bytes. The first four of each are the low six bits of bytes
 /// 0..4 and 4..8; the last four have their low nibbles in bytes 8..12 (scale below, minimum above) and their upper
 /// two bits on top of those bytes.

@@ -6,7 +6,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::iq4_nl::integer_dot;
-use super::{Format, arms, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -19,10 +20,13 @@ struct Block {
 pub(super) static VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::terms::<Block>());
 
 impl Block {
     /// 2^(exponent - 128), exactly: subnormal for exponents 0 and 1. The 255 that OCP calls NaN is 2^127 in ggml.
@@ -45,6 +49,19 @@ impl super::Block for Block {
         }
     }
 }
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 24, bias: 12 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales[0] = self.scale();
+        parts::table_nibbles::<S>(&BIASED_VALUES, &self.nibbles, codes);
+    }
+}
+
+/// [`VALUES`] plus 12, so that none is negative.
+pub(super) static BIASED_VALUES: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 impl super::Encode for Block {
     /// The exponent that brings the largest magnitude into 4..8 (6 is the largest E2M1), then the nearest value.

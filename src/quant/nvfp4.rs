@@ -5,8 +5,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::mxfp4::{VALUES, nearest};
-use super::{Format, arms, q8_0};
+use super::mxfp4::{BIASED_VALUES, VALUES, nearest};
+use super::parts::{Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::terms::<Block>());
 
 /// Half the E4M3 float of each byte. The top bit, a sign elsewhere, is ignored. 0x7f, elsewhere NaN, is zero, though
 /// not with the top bit set: so decides the reference.
@@ -57,6 +61,23 @@ impl super::Block for Block {
                 out[j] = self.scale(g) * f32::from(VALUES[usize::from(byte & 15)]);
                 out[j + 8] = self.scale(g) * f32::from(VALUES[usize::from(byte >> 4)]);
             }
+        }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 24, bias: 12 };
+    const TERM: usize = 16;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        for (g, (codes, bytes)) in codes.chunks_exact_mut(16).zip(&self.nibbles).enumerate() {
+            scales[g] = self.scale(g);
+            let mut nibbles = [0; 16];
+            for (i, byte) in bytes.iter().enumerate() {
+                (nibbles[i], nibbles[i + 8]) = (byte & 15, byte >> 4);
+            }
+            codes.copy_from_slice(&S::lookup16(&BIASED_VALUES, &nibbles));
         }
     }
 }

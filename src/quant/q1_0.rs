@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q1_0", Some(41)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("q1_0", Some(41))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 128;
@@ -30,6 +34,20 @@ impl super::Block for Block {
         for (out, byte) in out.chunks_exact_mut(8).zip(self.signs.as_flattened()) {
             for (bit, out) in out.iter_mut().enumerate() {
                 *out = if byte >> bit & 1 == 1 { scale } else { -scale };
+            }
+        }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 2, bias: 1 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales.fill(self.scale.get());
+        for (codes, &bits) in codes.chunks_exact_mut(8).zip(self.signs.as_flattened()) {
+            for (code, bit) in codes.iter_mut().zip(&parts::BITS[usize::from(bits)]) {
+                *code = bit & 2;
             }
         }
     }

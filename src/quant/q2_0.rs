@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 128;
@@ -27,6 +31,25 @@ impl super::Block for Block {
 
     fn decode(&self, out: &mut [f32]) {
         decode(self.scale.get(), self.codes.as_flattened(), out);
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 3, bias: 1 };
+    const SUMS: usize = 4;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales.fill(self.scale.get());
+        unpack_codes(self.codes.as_flattened(), codes);
+    }
+}
+
+/// Four codes for each byte.
+#[inline(always)]
+pub(super) fn unpack_codes(bytes: &[u8], codes: &mut [u8]) {
+    for (codes, &byte) in codes.chunks_exact_mut(4).zip(bytes) {
+        codes.copy_from_slice(&parts::BIT_PAIRS[usize::from(byte)]);
     }
 }
 

@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q2_0, q8_0};
+use super::parts::{Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q2_0, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,10 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2],
-);
+pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42))
+    .encoder::<Block>()
+    .dot(&q8_0::FORMAT, arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2])
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 64;
@@ -27,6 +28,16 @@ impl super::Block for Block {
 
     fn decode(&self, out: &mut [f32]) {
         q2_0::decode(self.scale.get(), self.codes.as_flattened(), out);
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 3, bias: 1 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales.fill(self.scale.get());
+        q2_0::unpack_codes(self.codes.as_flattened(), codes);
     }
 }
 

@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 
 use super::k::search::{Steps, affine, nearest};
 use super::le::F16;
-use super::{Format, arms, k, q8_k};
+use super::parts::{Codes, Parts, Scaled, Shuffle};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -19,10 +20,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl Block {
     fn scales(&self) -> [i8; 16] {
@@ -44,6 +48,19 @@ impl super::Block for Block {
             let scale = self.scale.get() * f32::from(scales[j / 16]);
             *out = scale * f32::from(code) - self.min.get() * f32::from(mins[j / 16]);
         }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 3, bias: 0 };
+    const MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        (parts.scale, parts.min) = (self.scale.get(), self.min.get());
+        parts.multipliers = self.group_scales.map(|byte| i16::from(byte & 15));
+        parts.mins = self.group_scales.map(|byte| i16::from(byte >> 4));
+        k::bit_pairs(&self.bit_pairs, &mut parts.codes);
     }
 }
 

@@ -8,8 +8,9 @@ use bytemuck::{Pod, Zeroable};
 
 use super::k::search::{EPSILON, nearest};
 use super::le::F16;
+use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::q4_0::first_extreme;
-use super::{Format, arms, k, q8_k};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -21,10 +22,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl Block {
     fn scales(&self) -> [i8; 16] {
@@ -55,6 +59,22 @@ impl super::Block for Block {
         let (codes, scales) = (self.codes(), self.scales());
         for (j, (out, code)) in out.iter_mut().zip(codes).enumerate() {
             *out = (self.scale.get() * f32::from(scales[j / 16])) * f32::from(code);
+        }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 7, bias: 4 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale.get();
+        parts.multipliers = self.scales().map(i16::from);
+        k::bit_pairs(&self.bit_pairs, &mut parts.codes);
+        for (g, codes) in parts.codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (code, bits) in codes.iter_mut().zip(&self.high_bits) {
+                *code |= (bits >> g & 1) << 2;
+            }
         }
     }
 }

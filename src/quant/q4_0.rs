@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -15,10 +16,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::terms::<Block>());
 
 impl Block {
     fn codes(&self) -> [i8; 32] {
@@ -40,6 +44,16 @@ impl super::Block for Block {
         for (out, code) in out.iter_mut().zip(self.codes()) {
             *out = f32::from(code) * scale;
         }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 15, bias: 8 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales[0] = self.scale.get();
+        parts::nibbles(&self.nibbles, codes);
     }
 }
 

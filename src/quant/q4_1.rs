@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q4_0, q8_0, q8_1};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q4_0, q8_0, q8_1};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3)).encoder::<Block>().dot(
-    &q8_1::FORMAT,
-    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3))
+    .encoder::<Block>()
+    .dot(
+        &q8_1::FORMAT,
+        arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::terms::<Block>());
 
 impl Block {
     fn codes(&self) -> [i8; 32] {
@@ -41,6 +45,17 @@ impl super::Block for Block {
         for (out, code) in out.iter_mut().zip(self.codes()) {
             *out = f32::from(code) * scale + min;
         }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 15, bias: 0 };
+    const MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        (scales[0], mins[0]) = (self.scale.get(), self.min.get());
+        parts::nibbles(&self.nibbles, codes);
     }
 }
 

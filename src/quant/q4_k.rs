@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 
 use super::k::search::Steps;
 use super::le::F16;
-use super::{Format, arms, k, q8_k};
+use super::parts::{Codes, Parts, Scaled, Shuffle};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -19,10 +20,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 256;
@@ -36,6 +40,19 @@ impl super::Block for Block {
             &k::unpack_nibbles(&self.nibbles),
             out,
         );
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 15, bias: 0 };
+    const GROUP: usize = 32;
+    const MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        (parts.scale, parts.min) = (self.scale.get(), self.min.get());
+        (parts.multipliers, parts.mins) = k::multipliers_and_mins(&self.group_scales);
+        k::nibbles(&self.nibbles, &mut parts.codes);
     }
 }
 

@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::{F16, U32};
-use super::{Format, arms, q4_0, q8_0};
+use super::parts::{self, Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q4_0, q8_0};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6)).encoder::<Block>().dot(
-    &q8_0::FORMAT,
-    arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6))
+    .encoder::<Block>()
+    .dot(
+        &q8_0::FORMAT,
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -29,6 +33,27 @@ impl super::Block for Block {
         let scale = self.scale.get();
         for (out, code) in out.iter_mut().zip(unpack(self.high_bits, &self.nibbles)) {
             *out = f32::from(code - 16) * scale;
+        }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 31, bias: 16 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales[0] = self.scale.get();
+        unpack_codes(self.high_bits, &self.nibbles, codes);
+    }
+}
+
+/// The 32 codes, 0..=31.
+#[inline(always)]
+pub(super) fn unpack_codes(high_bits: U32, nibbles: &[u8; 16], codes: &mut [u8]) {
+    parts::nibbles(nibbles, codes);
+    for (codes, bits) in codes.chunks_exact_mut(8).zip(high_bits.get().to_le_bytes()) {
+        for (code, bit) in codes.iter_mut().zip(&parts::BITS[usize::from(bits)]) {
+            *code |= bit & 16;
         }
     }
 }

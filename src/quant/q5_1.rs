@@ -4,7 +4,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::{F16, U32};
-use super::{Format, arms, q4_0, q4_1, q5_0, q8_0, q8_1};
+use super::parts::{Codes, Shuffle, Terms};
+use super::{Format, arms, panel, q4_0, q4_1, q5_0, q8_0, q8_1};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7)).encoder::<Block>().dot(
-    &q8_1::FORMAT,
-    arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
+    .encoder::<Block>()
+    .dot(
+        &q8_1::FORMAT,
+        arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -30,6 +34,17 @@ impl super::Block for Block {
         for (out, code) in out.iter_mut().zip(q5_0::unpack(self.high_bits, &self.nibbles)) {
             *out = f32::from(code) * scale + min;
         }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Unsigned { most: 31, bias: 0 };
+    const MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
+        (scales[0], mins[0]) = (self.scale.get(), self.min.get());
+        q5_0::unpack_codes(self.high_bits, &self.nibbles, codes);
     }
 }
 

@@ -6,7 +6,8 @@ use bytemuck::{Pod, Zeroable};
 
 use super::k::search::Steps;
 use super::le::F16;
-use super::{Format, arms, k, q8_k};
+use super::parts::{Codes, Parts, Scaled, Shuffle};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -19,10 +20,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl Block {
     fn codes(&self) -> [i8; 256] {
@@ -42,6 +46,24 @@ impl super::Block for Block {
 
     fn decode(&self, out: &mut [f32]) {
         k::decode_groups_of_32(self.scale, self.min, &self.group_scales, &self.codes(), out);
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 31, bias: 0 };
+    const GROUP: usize = 32;
+    const MIN: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        (parts.scale, parts.min) = (self.scale.get(), self.min.get());
+        (parts.multipliers, parts.mins) = k::multipliers_and_mins(&self.group_scales);
+        k::nibbles(&self.nibbles, &mut parts.codes);
+        for (g, codes) in parts.codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (code, bits) in codes.iter_mut().zip(&self.high_bits) {
+                *code |= (bits >> g & 1) << 4;
+            }
+        }
     }
 }
 

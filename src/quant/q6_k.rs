@@ -8,8 +8,9 @@ use bytemuck::{Pod, Zeroable};
 
 use super::k::search::{self, nearest};
 use super::le::F16;
+use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::q4_0::first_extreme;
-use super::{Format, arms, k, q8_k};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -21,10 +22,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-);
+pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl Block {
     fn codes(&self) -> [i8; 256] {
@@ -49,6 +53,25 @@ impl super::Block for Block {
         let codes = self.codes();
         for (j, out) in out.iter_mut().enumerate() {
             *out = (self.scale.get() * f32::from(self.group_scales[j / 16])) * f32::from(codes[j]);
+        }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 63, bias: 32 };
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale.get();
+        parts.multipliers = self.group_scales.map(i16::from);
+        for (half, codes) in parts.codes.as_chunks_mut::<128>().0.iter_mut().enumerate() {
+            let (nibbles, bit_pairs) = (&self.nibbles[half], &self.bit_pairs[half]);
+            for (section, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+                let nibbles = &nibbles[32 * (section % 2)..][..32];
+                for ((code, nibble), pair) in codes.iter_mut().zip(nibbles).zip(bit_pairs) {
+                    *code = nibble >> (4 * (section / 2)) & 15 | (pair >> (2 * section) & 3) << 4;
+                }
+            }
         }
     }
 }

@@ -5,7 +5,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, quantizers};
+use super::parts::{Codes, Shuffle, Terms};
+use super::{Format, arms, panel, quantizers};
 
 /// 32 weights; also 32 activations.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -24,7 +25,8 @@ pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .dot(
         &FORMAT,
         arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
-    );
+    )
+    .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -35,6 +37,16 @@ impl super::Block for Block {
         for (out, &code) in out.iter_mut().zip(&self.codes) {
             *out = f32::from(code) * scale;
         }
+    }
+}
+
+impl Terms for Block {
+    const CODES: Codes = Codes::Signed;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], _: &mut [f32]) {
+        scales[0] = self.scale.get();
+        codes.copy_from_slice(bytemuck::cast_ref::<_, [u8; 32]>(&self.codes));
     }
 }
 

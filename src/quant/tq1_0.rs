@@ -8,8 +8,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
+use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::tq2_0::trits;
-use super::{Format, arms, q8_k};
+use super::{Format, arms, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -21,10 +22,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::scaled::<Block>());
 
 /// 3^n modulo 256.
 const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
@@ -70,6 +74,22 @@ impl super::Block for Block {
         for (out, code) in out.iter_mut().zip(self.codes()) {
             *out = (f32::from(code) - 1.0) * scale;
         }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 2, bias: 1 };
+    const GROUP: usize = 32;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale.get();
+        parts.multipliers = [1; 16];
+        let (fives, rest) = parts.codes.split_at_mut(160);
+        let (short_fives, fours) = rest.split_at_mut(80);
+        unpack(&self.fives, fives);
+        unpack(&self.short_fives, short_fives);
+        unpack(&self.fours, fours);
     }
 }
 

@@ -6,7 +6,8 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::le::F16;
-use super::{Format, arms, q8_k};
+use super::parts::{Codes, Parts, Scaled, Shuffle};
+use super::{Format, arms, k, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -16,10 +17,13 @@ struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35)).encoder::<Block>().dot(
-    &q8_k::FORMAT,
-    arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
-);
+pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35))
+    .encoder::<Block>()
+    .dot(
+        &q8_k::FORMAT,
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+    )
+    .panel(panel::scaled::<Block>());
 
 impl Block {
     /// Of weight `i`: 0, 1, 2, or 3 in a foreign block.
@@ -37,6 +41,18 @@ impl super::Block for Block {
         for (i, out) in out.iter_mut().enumerate() {
             *out = (f32::from(self.code(i)) - 1.0) * scale;
         }
+    }
+}
+
+impl Scaled for Block {
+    const CODES: Codes = Codes::Unsigned { most: 3, bias: 1 };
+    const GROUP: usize = 32;
+
+    #[inline(always)]
+    fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
+        parts.scale = self.scale.get();
+        parts.multipliers = [1; 16];
+        k::bit_pairs(bytemuck::cast_ref(&self.halves), &mut parts.codes);
     }
 }
 

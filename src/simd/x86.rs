@@ -1,6 +1,7 @@
 //! The few AVX2 operations that the block dots are written in. Loads take array references, so the bytes they
 //! read are proven to be there; this is the only place of `unsafe` in the kernels.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use bytemuck::Pod;
@@ -11,6 +12,14 @@ use bytemuck::Pod;
 pub fn load32(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: the reference proves 32 readable bytes; `loadu` asks for no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// 32 bytes to memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store32(bytes: &mut [u8; 32], v: __m256i) {
+    // SAFETY: the reference proves 32 writable bytes; `storeu` asks for no alignment.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), v) }
 }
 
 /// 32 signed bytes from memory of any alignment.
@@ -86,6 +95,16 @@ pub fn dot_u8_i8(codes: __m256i, input: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 pub fn dot_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
     dot_u8_i8(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
+}
+
+/// `v`, of which the optimizer knows nothing: it cannot turn a chain of integer sums into a tree, which has more
+/// intermediate results than registers.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn opaque(mut v: __m256i) -> __m256i {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {v} */", v = inout(ymm_reg) v, options(nostack, preserves_flags)) };
+    v
 }
 
 /// Sum of 8 × i32.

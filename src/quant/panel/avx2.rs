@@ -1,0 +1,429 @@
+//! The AVX2 kernels: see [`super`].
+//!
+//! A step is four columns: 16 × 4 codes of weights in two registers, times four codes of an input in all lanes. Unsigned
+//! codes are summed in pairs to i16 (`maddubs`), as many steps as fit, then multiplied with their group's multiplier and
+//! summed in pairs to i32 (`madd`). Signed ones are i16, already multiplied, and a step is two columns.
+
+use std::arch::x86_64::*;
+
+use super::{Inputs, PANEL_COLUMNS, PANEL_ROWS, Panel, Product, Run, Scratch, Tile};
+use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
+use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
+
+/// Lookups with `pshufb`.
+struct Avx2;
+
+impl Shuffle for Avx2 {
+    #[inline(always)]
+    fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
+        // SAFETY: only functions of this file use this type, and all of them require AVX2.
+        unsafe { bytemuck::cast(_mm_shuffle_epi8(load16(table), load16(indices))) }
+    }
+}
+
+/// Fills the steps of a panel from `$row(row, part)`: 32 bytes of each row at a time. A macro, since a closure that is
+/// passed on is not inlined.
+macro_rules! interleave {
+    ($panel:ident, $parts:literal, $row:expr) => {
+        for half in 0..2 {
+            for part in 0..$parts {
+                let mut v = [_mm256_setzero_si256(); 8];
+                for (r, v) in v.iter_mut().enumerate() {
+                    *v = $row(8 * half + r, part);
+                }
+                let v = transpose(v);
+                for step in 0..8 {
+                    store32(&mut $panel.codes[8 * part + step].as_chunks_mut::<32>().0[half], v[step]);
+                }
+            }
+        }
+    };
+}
+
+/// Sums of 16 rows and `T` inputs.
+type Sums<V, const T: usize> = [[V; 2]; T];
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn terms<B: Terms>(product: Product<'_>, scratch: &mut Scratch) {
+    let inputs = product.inputs;
+    scratch.reset(B::SUMS * inputs.rows);
+    let row_len = inputs.columns / B::LEN;
+    let weights: &[B] = bytemuck::cast_slice(product.weights);
+    for run in 0..inputs.columns.div_ceil(PANEL_COLUMNS) {
+        let columns = (inputs.columns - run * PANEL_COLUMNS).min(PANEL_COLUMNS);
+        let panels = product.rows.div_ceil(PANEL_ROWS);
+        for (p, panel) in scratch.panels[..panels].iter_mut().enumerate() {
+            for (r, parts) in scratch.term_parts.iter_mut().enumerate() {
+                let row = p * PANEL_ROWS + r;
+                if row < product.rows {
+                    let blocks =
+                        &weights[row * row_len + run * (PANEL_COLUMNS / B::LEN)..][..columns / B::LEN];
+                    unpack_terms(blocks, parts);
+                } else {
+                    *parts = TermParts::ZERO;
+                }
+            }
+            fill_terms::<B>(panel, &scratch.term_parts);
+        }
+        for sum in 0..B::SUMS {
+            let tiles = &mut scratch.tiles[sum * inputs.rows..][..inputs.rows];
+            let terms = (sum..columns / B::TERM).step_by(B::SUMS);
+            for (p, panel) in scratch.panels[..panels].iter().enumerate() {
+                for (i, tiles) in tiles.chunks_mut(3).enumerate() {
+                    let first = run * inputs.rows + 3 * i;
+                    match tiles.len() {
+                        3 => terms_tile::<B, 3>(panel, terms.clone(), inputs, first, tiles, p),
+                        2 => terms_tile::<B, 2>(panel, terms.clone(), inputs, first, tiles, p),
+                        _ => terms_tile::<B, 1>(panel, terms.clone(), inputs, first, tiles, p),
+                    }
+                }
+            }
+        }
+    }
+    if B::SUMS == 4 {
+        let (first, rest) = scratch.tiles.split_at_mut(inputs.rows);
+        for (i, tile) in first.iter_mut().enumerate() {
+            for (j, sum) in tile.as_flattened_mut().iter_mut().enumerate() {
+                let other = |k: usize| rest[(k - 1) * inputs.rows + i].as_flattened()[j];
+                *sum = (*sum + other(1)) + (other(2) + other(3));
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn scaled<B: Scaled>(product: Product<'_>, scratch: &mut Scratch) {
+    let inputs = product.inputs;
+    scratch.reset(inputs.rows);
+    let row_len = inputs.columns / PANEL_COLUMNS;
+    let weights: &[B] = bytemuck::cast_slice(product.weights);
+    let panels = product.rows.div_ceil(PANEL_ROWS);
+    for run in 0..row_len {
+        for (p, panel) in scratch.panels[..panels].iter_mut().enumerate() {
+            for (r, parts) in scratch.parts.iter_mut().enumerate() {
+                match weights.get((p * PANEL_ROWS + r) * row_len + run) {
+                    Some(block) => block.unpack::<Avx2>(parts),
+                    None => *parts = Parts::ZERO,
+                }
+            }
+            fill_scaled::<B>(panel, &scratch.parts);
+        }
+        for (p, panel) in scratch.panels[..panels].iter().enumerate() {
+            for (i, tiles) in scratch.tiles.chunks_mut(3).enumerate() {
+                let first = run * inputs.rows + 3 * i;
+                match tiles.len() {
+                    3 => scaled_tile::<B, 3>(panel, inputs, first, tiles, p),
+                    2 => scaled_tile::<B, 2>(panel, inputs, first, tiles, p),
+                    _ => scaled_tile::<B, 1>(panel, inputs, first, tiles, p),
+                }
+            }
+        }
+    }
+}
+
+/// Codes and numbers of one input.
+type Input<'a> = (&'a [[u8; 4]], &'a Run);
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
+    let terms = B::LEN / B::TERM;
+    for (i, block) in blocks.iter().enumerate() {
+        block.unpack::<Avx2>(
+            &mut parts.codes[i * B::LEN..][..B::LEN],
+            &mut parts.scales[i * terms..][..terms],
+            &mut parts.mins[i * terms..][..terms],
+        );
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+    if matches!(B::CODES, Codes::Signed) {
+        interleave!(panel, 16, |row: usize, part| widen(&rows[row].codes, part));
+    } else {
+        interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
+    }
+    for (r, row) in rows.iter().enumerate() {
+        for term in 0..PANEL_COLUMNS / B::TERM {
+            panel.scales[term][r] = row.scales[term];
+            if B::MIN {
+                panel.mins[term][r] = row.mins[term];
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
+    if matches!(B::CODES, Codes::Signed) {
+        interleave!(panel, 16, |row: usize, part: usize| {
+            let multiplier = _mm256_set1_epi16(rows[row].multipliers[part]);
+            _mm256_mullo_epi16(widen(&rows[row].codes, part), multiplier)
+        });
+    } else {
+        interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
+    }
+    for (r, row) in rows.iter().enumerate() {
+        let bias = const { B::CODES.bias() };
+        panel.scales[0][r] = row.scale;
+        panel.mins[0][r] = row.min;
+        for (g, &multiplier) in row.multipliers.iter().enumerate() {
+            panel.multipliers[g][r] = [multiplier; 2];
+            panel.offsets[g / 2][r][g % 2] = if B::MIN { row.mins[g] } else { bias * multiplier };
+        }
+    }
+}
+
+/// Sixteen bytes as i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widen(codes: &[u8; 256], part: usize) -> __m256i {
+    _mm256_cvtepi8_epi16(load16(&codes.as_chunks::<16>().0[part]))
+}
+
+/// 8 × 8 × 32 bits: lane i of vector j to lane j of vector i.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
+    let pairs = |a, b| (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    let ((a, b), (c, d)) = (pairs(v[0], v[1]), pairs(v[2], v[3]));
+    let ((e, f), (g, h)) = (pairs(v[4], v[5]), pairs(v[6], v[7]));
+    let fours = |a, b| (_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+    let ((a, c), (b, d)) = (fours(a, c), fours(b, d));
+    let ((e, g), (f, h)) = (fours(e, g), fours(f, h));
+    let low = |a, b| _mm256_permute2x128_si256::<0x20>(a, b);
+    let high = |a, b| _mm256_permute2x128_si256::<0x31>(a, b);
+    [low(a, e), low(c, g), low(b, f), low(d, h), high(a, e), high(c, g), high(b, f), high(d, h)]
+}
+
+/// `T` inputs of a run of columns, from index `first` on.
+#[inline(always)]
+fn inputs_from<const T: usize>(inputs: &Inputs, first: usize) -> [Input<'_>; T] {
+    let mut x = [(&inputs.codes[..0], &inputs.runs[first]); T];
+    for t in 0..T {
+        let steps = inputs.steps();
+        x[t] = (&inputs.codes[(first + t) * steps..][..steps], &inputs.runs[first + t]);
+    }
+    x
+}
+
+/// Adds `terms` of a panel and `T` inputs to the tiles.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn terms_tile<B: Terms, const T: usize>(
+    panel: &Panel,
+    terms: impl Iterator<Item = usize>,
+    inputs: &Inputs,
+    first: usize,
+    tiles: &mut [Tile],
+    p: usize,
+) {
+    let wide = matches!(B::CODES, Codes::Signed);
+    let steps = if wide { B::TERM / 2 } else { B::TERM / 4 };
+    let ones = [_mm256_set1_epi16(1); 2];
+    let x = &inputs_from::<T>(inputs, first);
+    let tiles: &mut [Tile; T] = tiles.try_into().expect("T tiles");
+    let mut sums = [[_mm256_setzero_ps(); 2]; T];
+    for t in 0..T {
+        sums[t] = load_sums(&tiles[t][p]);
+    }
+    for term in terms {
+        let mut integers = [[_mm256_setzero_si256(); 2]; T];
+        if wide {
+            add_wide(&panel.codes, x, term * steps, steps, &mut integers);
+        } else {
+            let fitting = const { B::CODES.sums_in_i16(if B::TERM == 32 { 8 } else { 4 }) };
+            for part in 0..steps / fitting {
+                add_products(panel, x, term * steps + part * fitting, fitting, ones, &mut integers);
+            }
+        }
+        let scales = load_sums(&panel.scales[term]);
+        for t in 0..T {
+            let run = x[t].1;
+            let column = term * B::TERM / 32;
+            let scale = _mm256_set1_ps(run.scales[column]);
+            for half in 0..2 {
+                let mut integer = integers[t][half];
+                if const { B::CODES.bias() != 0 } {
+                    integer = _mm256_sub_epi32(integer, bias::<B>(run, term));
+                }
+                let mut value = scale_integers(scales[half], scale, integer);
+                if B::MIN {
+                    let min = load8f(&panel.mins[term].as_chunks().0[half]);
+                    let offset = _mm256_mul_ps(min, _mm256_set1_ps(run.value_sums[column]));
+                    value = _mm256_add_ps(value, offset);
+                }
+                sums[t][half] = _mm256_add_ps(sums[t][half], value);
+            }
+        }
+    }
+    for (tile, sums) in tiles.iter_mut().zip(sums) {
+        store_sums(&mut tile[p], sums);
+    }
+}
+
+/// The codes' bias times the sum of a term's inputs, in all lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bias<B: Terms>(run: &Run, term: usize) -> __m256i {
+    let bias = const { B::CODES.bias() as i32 };
+    let factors = match (B::TERM, term % 2) {
+        (32, _) => bias | bias << 16,
+        (_, 0) => bias,
+        _ => bias << 16,
+    };
+    let sums = broadcast(&bytemuck::cast(run.code_sums[term * B::TERM / 32]));
+    _mm256_madd_epi16(sums, _mm256_set1_epi32(factors))
+}
+
+/// Adds a panel and `T` inputs to the tiles.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn scaled_tile<B: Scaled, const T: usize>(
+    panel: &Panel,
+    inputs: &Inputs,
+    first: usize,
+    tiles: &mut [Tile],
+    p: usize,
+) {
+    let x = &inputs_from::<T>(inputs, first);
+    let tiles: &mut [Tile; T] = tiles.try_into().expect("T tiles");
+    let mut integers = [[_mm256_setzero_si256(); 2]; T];
+    if matches!(B::CODES, Codes::Signed) {
+        add_wide(&panel.codes, x, 0, PANEL_COLUMNS / 2, &mut integers);
+    } else {
+        let steps = B::GROUP / 4;
+        let fitting = const { B::CODES.sums_in_i16(if B::GROUP == 32 { 8 } else { 4 }) };
+        for group in 0..PANEL_COLUMNS / B::GROUP {
+            let multipliers: &[[u8; 32]; 2] = bytemuck::cast_ref(&panel.multipliers[group * B::GROUP / 16]);
+            let multipliers = [load32(&multipliers[0]), load32(&multipliers[1])];
+            for part in 0..steps / fitting {
+                let first = group * steps + part * fitting;
+                add_products(panel, x, first, fitting, multipliers, &mut integers);
+            }
+        }
+    }
+    let (scales, mins) = (load_sums(&panel.scales[0]), load_sums(&panel.mins[0]));
+    let offsets = bytemuck::cast_ref::<_, [[u8; 64]; 8]>(&panel.offsets);
+    for t in 0..T {
+        let run = x[t].1;
+        let mut offset = [[_mm256_setzero_si256(); 2]];
+        if const { B::MIN || B::CODES.bias() != 0 } {
+            let sums: &[[u8; 4]; 8] = bytemuck::cast_ref(&run.code_sums);
+            add_wide(offsets, &[(sums, run)], 0, 8, &mut offset);
+        }
+        let scale = _mm256_set1_ps(run.scales[0]);
+        let mut sums = load_sums(&tiles[t][p]);
+        for half in 0..2 {
+            let (integer, offset) = (integers[t][half], offset[0][half]);
+            let integer =
+                if const { B::CODES.bias() != 0 } { _mm256_sub_epi32(integer, offset) } else { integer };
+            let mut value = scale_integers(scales[half], scale, integer);
+            if B::MIN {
+                value = _mm256_sub_ps(value, scale_integers(mins[half], scale, offset));
+            }
+            sums[half] = _mm256_add_ps(sums[half], value);
+        }
+        store_sums(&mut tiles[t][p], sums);
+    }
+}
+
+/// Adds the products of unsigned codes with inputs, of as many steps as sum up in an i16, times `factors`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_products<const T: usize>(
+    panel: &Panel,
+    x: &[Input<'_>; T],
+    first: usize,
+    steps: usize,
+    factors: [__m256i; 2],
+    integers: &mut Sums<__m256i, T>,
+) {
+    let mut pairs = [[_mm256_setzero_si256(); 2]; T];
+    let (codes, x) = (&panel.codes[first..first + steps], part(x, first, steps));
+    for (step, codes) in codes.iter().enumerate() {
+        let codes = load_step(codes);
+        for t in 0..T {
+            let x = broadcast(&x[t][step]);
+            for half in 0..2 {
+                let products = _mm256_maddubs_epi16(codes[half], x);
+                pairs[t][half] = opaque(_mm256_add_epi16(pairs[t][half], products));
+            }
+        }
+    }
+    for t in 0..T {
+        for half in 0..2 {
+            let scaled = _mm256_madd_epi16(pairs[t][half], factors[half]);
+            integers[t][half] = _mm256_add_epi32(integers[t][half], scaled);
+        }
+    }
+}
+
+/// Adds the products of 16-bit codes with 16-bit inputs.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_wide<const T: usize>(
+    codes: &[[u8; 64]],
+    x: &[Input<'_>; T],
+    first: usize,
+    steps: usize,
+    integers: &mut Sums<__m256i, T>,
+) {
+    let (codes, x) = (&codes[first..first + steps], part(x, first, steps));
+    for (step, codes) in codes.iter().enumerate() {
+        let codes = load_step(codes);
+        for t in 0..T {
+            let x = broadcast(&x[t][step]);
+            for half in 0..2 {
+                let products = _mm256_madd_epi16(codes[half], x);
+                integers[t][half] = opaque(_mm256_add_epi32(integers[t][half], products));
+            }
+        }
+    }
+}
+
+/// Slices of the very length of a loop, so that its bounds are checked once.
+#[inline(always)]
+fn part<'a, const T: usize>(x: &[Input<'a>; T], first: usize, steps: usize) -> [&'a [[u8; 4]]; T] {
+    let mut parts = [&x[0].0[..0]; T];
+    for t in 0..T {
+        parts[t] = &x[t].0[first..first + steps];
+    }
+    parts
+}
+
+/// (weights' scale * input's scale) * integer.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn scale_integers(weights: __m256, input: __m256, integers: __m256i) -> __m256 {
+    _mm256_mul_ps(_mm256_mul_ps(weights, input), _mm256_cvtepi32_ps(integers))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_step(codes: &[u8; 64]) -> [__m256i; 2] {
+    let (halves, _) = codes.as_chunks();
+    [load32(&halves[0]), load32(&halves[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn broadcast(codes: &[u8; 4]) -> __m256i {
+    _mm256_set1_epi32(i32::from_ne_bytes(*codes))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_sums(sums: &[f32; PANEL_ROWS]) -> [__m256; 2] {
+    let (halves, _) = sums.as_chunks();
+    [load8f(&halves[0]), load8f(&halves[1])]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_sums(out: &mut [f32; PANEL_ROWS], sums: [__m256; 2]) {
+    let (halves, _) = out.as_chunks_mut();
+    store8f(&mut halves[0], sums[0]);
+    store8f(&mut halves[1], sums[1]);
+}
