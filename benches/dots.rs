@@ -66,6 +66,18 @@ fn dot(bencher: Bencher<'_, '_>, case: &Case) {
         .bench_local(|| row.call(black_box(&weights), black_box(&input)));
 }
 
+/// Four rows with one input.
+#[divan::bench(args = dots())]
+fn rows4(bencher: Bencher<'_, '_>, case: &Case) {
+    let row = case.format.row_dot(case.isa).unwrap();
+    let weights = vec![0x11; case.format.bytes_for(LEN).unwrap()];
+    let input = quantize(case.format.dot.as_ref().unwrap().input, case.isa, &numbers());
+    bencher
+        .counter(ItemsCount::new(4 * LEN))
+        .counter(BytesCount::new(4 * weights.len()))
+        .bench_local(|| row.rows4(black_box([&weights; 4]), black_box(&input)));
+}
+
 /// Every kernel for many inputs.
 fn panels() -> impl Iterator<Item = Case> {
     FORMATS.iter().flat_map(|format| {

@@ -147,15 +147,15 @@ pub struct Arm {
     /// # Safety
     /// The CPU must have `isa`.
     pub call: unsafe fn(&[u8], &[u8]) -> f32,
-    /// The same weights with four inputs: unpacks them once. The bits are those of `call`.
+    /// Four rows of weights with the same input, of which each takes a lane of the sums. The bits are those of `call`.
     ///
     /// # Safety
     /// The CPU must have `isa`.
-    pub call4: Option<Call4>,
+    pub rows4: Option<Rows4>,
 }
 
-/// The dots of one row of weights with four input rows.
-pub type Call4 = unsafe fn(&[u8], [&[u8]; 4]) -> [f32; 4];
+/// The dots of four rows of weights with one input row.
+pub type Rows4 = unsafe fn([&[u8]; 4], &[u8]) -> [f32; 4];
 
 /// Makes blocks from numbers, for one instruction set, with the bytes of the scalar encoder.
 #[derive(Clone, Copy, Debug)]
@@ -181,13 +181,13 @@ impl RowDot {
         unsafe { (self.0.call)(weights, input) }
     }
 
-    /// [`RowDot::call`] with four inputs.
+    /// [`RowDot::call`] for four rows of weights.
     #[inline]
-    pub fn call4(self, weights: &[u8], inputs: [&[u8]; 4]) -> [f32; 4] {
-        match self.0.call4 {
+    pub fn rows4(self, weights: [&[u8]; 4], input: &[u8]) -> [f32; 4] {
+        match self.0.rows4 {
             // SAFETY: as in `call`.
-            Some(call4) => unsafe { call4(weights, inputs) },
-            None => inputs.map(|input| self.call(weights, input)),
+            Some(rows4) => unsafe { rows4(weights, input) },
+            None => weights.map(|weights| self.call(weights, input)),
         }
     }
 
@@ -197,10 +197,10 @@ impl RowDot {
     }
 }
 
-/// Arms of a [`Dot`] from typed functions: `arms![Block, q8_0::Block; Scalar: dot, Avx2: avx2::dot | avx2::dot4]`, where
-/// what follows the bar takes four inputs. An entry may carry a `#[cfg]`.
+/// Arms of a [`Dot`] from typed functions: `arms![Block, q8_0::Block; Scalar: dot, Avx2: avx2::dot | avx2::rows4]`, where
+/// what follows the bar takes four rows. An entry may carry a `#[cfg]`.
 macro_rules! arms {
-    ($weights:ty, $input:ty; $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $dot4:path)?),+ $(,)?) => {
+    ($weights:ty, $input:ty; $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $rows4:path)?),+ $(,)?) => {
         &[$($(#[$attribute])* $crate::quant::Arm {
             isa: $crate::simd::Isa::$isa,
             call: {
@@ -213,29 +213,29 @@ macro_rules! arms {
                 }
                 erased
             },
-            call4: $crate::quant::call4!($weights, $input; $($dot4)?),
+            rows4: $crate::quant::rows4!($weights, $input; $($rows4)?),
         }),+]
     };
 }
 pub(crate) use arms;
 
-/// The `call4` of an [`Arm`], from a typed function or from nothing.
-macro_rules! call4 {
+/// The `rows4` of an [`Arm`], from a typed function or from nothing.
+macro_rules! rows4 {
     ($weights:ty, $input:ty;) => {
         None
     };
-    ($weights:ty, $input:ty; $dot4:path) => {{
-        unsafe fn erased(weights: &[u8], [a, b, c, d]: [&[u8]; 4]) -> [f32; 4] {
-            let weights: &[$weights] = bytemuck::cast_slice(weights);
-            let (a, b): (&[$input], &[$input]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
-            let (c, d): (&[$input], &[$input]) = (bytemuck::cast_slice(c), bytemuck::cast_slice(d));
+    ($weights:ty, $input:ty; $rows4:path) => {{
+        unsafe fn erased([a, b, c, d]: [&[u8]; 4], input: &[u8]) -> [f32; 4] {
+            let (a, b): (&[$weights], &[$weights]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+            let (c, d): (&[$weights], &[$weights]) = (bytemuck::cast_slice(c), bytemuck::cast_slice(d));
+            let input: &[$input] = bytemuck::cast_slice(input);
             // SAFETY: the caller promises the instruction set that the arm is listed under.
-            unsafe { $dot4(weights, [a, b, c, d]) }
+            unsafe { $rows4([a, b, c, d], input) }
         }
-        Some(erased as $crate::quant::Call4)
+        Some(erased as $crate::quant::Rows4)
     }};
 }
-pub(crate) use call4;
+pub(crate) use rows4;
 
 /// [`Quantizer`]s from typed functions: `quantizers![Block; Avx2: avx2::quantize]`. An entry may carry a `#[cfg]`.
 macro_rules! quantizers {

@@ -151,25 +151,22 @@ fn inputs(len: usize, rng: &mut fastrand::Rng) -> Vec<Vec<f32>> {
     ]
 }
 
-fn check_arms(format: &Format, weights: &[u8], rng: &mut fastrand::Rng, failures: &mut Failures) {
+/// `rows` are of one length.
+fn check_arms(format: &Format, rows: [&[u8]; 4], rng: &mut fastrand::Rng, failures: &mut Failures) {
     let dot = format.dot.as_ref().unwrap();
-    let len = weights.len() / format.block_bytes * format.block_len;
+    let len = rows[0].len() / format.block_bytes * format.block_len;
     let scalar = format.row_dot(Isa::Scalar).unwrap();
-    let inputs: Vec<_> =
-        inputs(len, rng).iter().map(|values| quantize(dot.input, Isa::Scalar, values)).collect();
-    let expected: Vec<_> = inputs.iter().map(|input| scalar.call(weights, input)).collect();
-    for arm in dot.arms.iter().filter(|arm| arm.isa.is_available()) {
-        let row_dot = format.row_dot(arm.isa).unwrap();
-        assert_eq!(row_dot.isa(), arm.isa);
-        for case in 0..inputs.len() {
-            // Each input is in each place of a four once.
-            let four = std::array::from_fn(|i| (case + i) % inputs.len());
-            let found = row_dot.call4(weights, four.map(|i| &inputs[i][..]));
-            let alone = row_dot.call(weights, &inputs[case]);
-            let same_as_scalar = four.iter().zip(found).all(|(&i, found)| same(found, expected[i]));
-            failures.check(same_as_scalar && same(alone, expected[case]), || {
+    for (case, values) in inputs(len, rng).iter().enumerate() {
+        let input = quantize(dot.input, Isa::Scalar, values);
+        let expected = rows.map(|row| scalar.call(row, &input));
+        for arm in dot.arms.iter().filter(|arm| arm.isa.is_available()) {
+            let row_dot = format.row_dot(arm.isa).unwrap();
+            assert_eq!(row_dot.isa(), arm.isa);
+            let (together, alone) = (row_dot.rows4(rows, &input), rows.map(|row| row_dot.call(row, &input)));
+            let right = (0..4).all(|i| same(together[i], expected[i]) && same(alone[i], expected[i]));
+            failures.check(right, || {
                 let (name, isa) = (format.name, arm.isa.name());
-                format!("{name} {isa}, {len} weights, case {case}: {alone:e}, in a four {found:?}, scalar {expected:?}")
+                format!("{name} {isa}, {len} weights, case {case}: {alone:?}, together {together:?}, scalar {expected:?}")
             });
         }
     }
@@ -184,14 +181,14 @@ fn arms_give_the_bits_of_the_scalar_dot() {
         // Blocks of the weights are at most as long as the inputs'.
         let unit = format.dot.as_ref().unwrap().input.block_len.div_ceil(format.block_len);
         for blocks in [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33] {
-            let weights = random_blocks(format, blocks * unit, &mut rng);
-            check_arms(format, &weights, &mut rng, &mut failures);
+            let rows = [(); 4].map(|()| random_blocks(format, blocks * unit, &mut rng));
+            check_arms(format, rows.each_ref().map(|row| &row[..]), &mut rng, &mut failures);
         }
         // The reference's edge cases: all codes at their bounds, scales of every kind.
         if let Some(blocks) =
             ggml_name(format).and_then(|name| ggml.find::<u8>(&format!("{name}.decode.blocks")))
         {
-            check_arms(format, &blocks.values, &mut rng, &mut failures);
+            check_arms(format, [&blocks.values; 4], &mut rng, &mut failures);
         }
     }
 }

@@ -49,7 +49,7 @@ fn multiply(format: &'static Format, bytes: &[u8]) {
 fn results(format: &'static Format, weights: &[u8], input: &[u8]) -> Vec<(Isa, f32)> {
     let dots = |isa| {
         let dot = format.row_dot(isa).expect("the format has a dot");
-        let [a, b, c, d] = dot.call4(weights, [input; 4]);
+        let [a, b, c, d] = dot.rows4([weights; 4], input);
         [dot.call(weights, input), a, b, c, d].map(|dot| (isa, dot))
     };
     Isa::available().flat_map(dots).collect()

@@ -19,18 +19,43 @@ pub(super) trait Codebook: super::Block {
 
     fn scale(&self) -> f32;
 
-    /// Weights 32 g to 32 g + 31; g < 8.
-    fn group(&self, g: usize) -> Group;
+    /// All but the scale.
+    fn fields(&self) -> Fields;
+
+    /// Weights `8 i` to `8 i + 7`: eight signed bytes, the first one lowest; -8..=62. `indices` are those of the fields.
+    fn entry(indices: &[u16; 64], i: usize) -> u64;
 }
 
-/// 32 weights, less the scale.
-pub(super) struct Group {
-    /// Of 16 weights each; 1..=31.
-    pub multipliers: [i16; 2],
-    /// Eight signed bytes each, the first one lowest; -8..=62.
-    pub entries: [u64; 4],
-    /// A bit for each entry, lowest first.
-    pub bits: [u8; 4],
+/// What a block holds, spread to whole numbers.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+pub(super) struct Fields {
+    /// Of 4 weights each, or the first half of them of 8 weights each.
+    pub indices: [u16; 64],
+    /// For 8 weights each a bit of their own, lowest first.
+    pub bits: [u8; 32],
+    /// Of 16 weights each; 1..=31: first those of the lower halves of each 32 weights, then of the upper ones.
+    pub multipliers: [[i16; 8]; 2],
+}
+
+impl Fields {
+    pub const ZERO: Fields = Fields { indices: [0; 64], bits: [0; 32], multipliers: [[0; 8]; 2] };
+
+    /// `2 * stored + 1` for the 32 weights of group `g`.
+    #[inline(always)]
+    pub fn set_multiplier(&mut self, g: usize, stored: u8) {
+        self.multipliers[0][g] = 2 * i16::from(stored) + 1;
+        self.multipliers[1][g] = self.multipliers[0][g];
+    }
+
+    /// `2 * nibble + 1`, the low one for the lower half of each 32 weights.
+    #[inline(always)]
+    pub fn set_multipliers(&mut self, nibbles: &[u8; 8]) {
+        for (g, byte) in nibbles.iter().enumerate() {
+            self.multipliers[0][g] = 2 * i16::from(byte & 15) + 1;
+            self.multipliers[1][g] = 2 * i16::from(byte >> 4) + 1;
+        }
+    }
 }
 
 /// What a set bit does to an entry.
@@ -41,67 +66,58 @@ pub(super) enum Bits {
     Offset,
 }
 
-impl Group {
-    #[inline]
-    fn codes<B: Codebook>(&self) -> [i8; 32] {
-        let mut codes = [0; 32];
-        for ((codes, entry), bits) in codes.chunks_exact_mut(8).zip(self.entries).zip(self.bits) {
-            for (i, (code, byte)) in codes.iter_mut().zip(entry.to_le_bytes()).enumerate() {
-                let sign = if bits & 1 << i == 0 { 1 } else { -1 };
-                *code = match B::BITS {
-                    Bits::Sign => byte as i8 * sign,
-                    Bits::Offset => byte as i8 + sign,
-                };
-            }
-        }
-        codes
-    }
-}
-
 impl<B: Codebook> Scaled for B {
     const CODES: Codes = Codes::Unsigned { most: 2 * B::LARGEST as usize, bias: B::LARGEST as i16 };
 
     #[inline(always)]
     fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
         parts.scale = self.scale();
-        for (g, codes) in parts.codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let group = self.group(g);
-            let entries: [u8; 32] = bytemuck::cast(group.entries.map(u64::to_le));
-            let bits: [[u8; 8]; 4] = group.bits.map(|bits| parts::BITS[usize::from(bits)]);
-            for ((code, entry), set) in codes.iter_mut().zip(&entries).zip(bits.as_flattened()) {
-                *code = match B::BITS {
-                    Bits::Sign => (entry ^ set).wrapping_sub(*set),
-                    Bits::Offset => entry.wrapping_add(set | 1),
-                }
-                .wrapping_add(B::LARGEST);
+        let fields = self.fields();
+        for (i, codes) in parts.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let entries = B::entry(&fields.indices, i).to_le_bytes();
+            let set = parts::BITS[usize::from(fields.bits[i])];
+            for j in 0..8 {
+                let code = match B::BITS {
+                    Bits::Sign => (entries[j] ^ set[j]).wrapping_sub(set[j]),
+                    Bits::Offset => entries[j].wrapping_add(set[j] | 1),
+                };
+                codes[j] = code.wrapping_add(B::LARGEST);
             }
-            parts.multipliers[2 * g..][..2].copy_from_slice(&group.multipliers);
+        }
+        for (g, multiplier) in parts.multipliers.iter_mut().enumerate() {
+            *multiplier = fields.multipliers[g % 2][g / 2];
         }
     }
 }
 
+/// Of weight `i`: the multiplier, and the code.
+fn weight<B: Codebook>(fields: &Fields, i: usize) -> (i16, i8) {
+    let entry = B::entry(&fields.indices, i / 8).to_le_bytes()[i % 8].cast_signed();
+    let sign = if fields.bits[i / 8] & 1 << (i % 8) == 0 { 1 } else { -1 };
+    let code = match B::BITS {
+        Bits::Sign => entry * sign,
+        Bits::Offset => entry + sign,
+    };
+    (fields.multipliers[i / 16 % 2][i / 32], code)
+}
+
 /// `scale * multiplier` is exact: an f16 times 6 bits and a power of two.
 pub(super) fn decode<B: Codebook>(block: &B, out: &mut [f32]) {
-    for (g, out) in out.chunks_exact_mut(32).enumerate() {
-        let group = block.group(g);
-        for (i, (out, code)) in out.iter_mut().zip(group.codes::<B>()).enumerate() {
-            *out = (block.scale() * f32::from(group.multipliers[i / 16])) * f32::from(code);
-        }
+    let fields = block.fields();
+    for (i, out) in out.iter_mut().enumerate() {
+        let (multiplier, code) = weight::<B>(&fields, i);
+        *out = (block.scale() * f32::from(multiplier)) * f32::from(code);
     }
 }
 
 pub(super) fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input) {
+        let fields = w.fields();
         let mut integer = 0;
-        for (g, x) in x.codes.as_chunks::<32>().0.iter().enumerate() {
-            let group = w.group(g);
-            let codes = group.codes::<B>();
-            for (half, multiplier) in group.multipliers.into_iter().enumerate() {
-                let pairs = codes[16 * half..][..16].iter().zip(&x[16 * half..]);
-                let products = pairs.map(|(&w, &x)| i32::from(w) * i32::from(x));
-                integer += i32::from(multiplier) * products.sum::<i32>();
-            }
+        for (i, &x) in x.codes.iter().enumerate() {
+            let (multiplier, code) = weight::<B>(&fields, i);
+            integer += i32::from(multiplier) * i32::from(code) * i32::from(x);
         }
         sum += (w.scale() * x.scale.get()) * integer as f32;
     }
@@ -112,35 +128,49 @@ pub(super) fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Bits, Codebook, Group, q8_k};
-    use crate::simd::x86::{bit_masks, load32i, pairs_i8_i8, sum_i32};
+    use super::{Bits, Codebook, q8_k};
+    use crate::quant::k;
+    use crate::simd::x86::{bit_masks, load32, load32i, pairs_i8_i8};
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let mut integer = _mm256_setzero_si256();
-            for (g, x) in x.codes.as_chunks().0.iter().enumerate() {
-                let group = w.group(g);
-                // No code is -128, so the input may take the sign trick's first place and hold anything.
-                let pairs = pairs_i8_i8(load32i(x), codes::<B>(&group));
-                let [low, high] = group.multipliers;
-                let multipliers = _mm256_set_m128i(_mm_set1_epi16(high), _mm_set1_epi16(low));
-                integer = _mm256_add_epi32(integer, _mm256_madd_epi16(pairs, multipliers));
-            }
-            sum += (w.scale() * x.scale.get()) * sum_i32(integer) as f32;
-        }
-        sum
+        k::avx2::dot(weights, input, |w| w.scale(), |w, x| integers(w, x))
     }
 
-    #[target_feature(enable = "avx2")]
-    fn codes<B: Codebook>(group: &Group) -> __m256i {
-        let [a, b, c, d] = group.entries;
-        let entries = _mm256_set_epi64x(d.cast_signed(), c.cast_signed(), b.cast_signed(), a.cast_signed());
-        let set = bit_masks(u32::from_le_bytes(group.bits));
-        match B::BITS {
-            Bits::Sign => _mm256_sub_epi8(_mm256_xor_si256(entries, set), set),
-            Bits::Offset => _mm256_add_epi8(entries, _mm256_or_si256(set, _mm256_set1_epi8(1))),
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4<B: Codebook>(rows: [&[B]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale(), |w, x| integers(w, x))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers<B: Codebook>(w: &B, x: &q8_k::Block) -> __m256i {
+        let fields = w.fields();
+        let bits: &[[u8; 4]; 8] = bytemuck::cast_ref(&fields.bits);
+        let inputs: &[[i8; 32]; 8] = bytemuck::cast_ref(&x.codes);
+        let multipliers = load32(bytemuck::cast_ref(&fields.multipliers));
+        let mut integers = _mm256_setzero_si256();
+        for g in 0..8 {
+            let entries = _mm256_set_epi64x(
+                B::entry(&fields.indices, 4 * g + 3).cast_signed(),
+                B::entry(&fields.indices, 4 * g + 2).cast_signed(),
+                B::entry(&fields.indices, 4 * g + 1).cast_signed(),
+                B::entry(&fields.indices, 4 * g).cast_signed(),
+            );
+            let set = bit_masks(u32::from_le_bytes(bits[g]));
+            let x = load32i(&inputs[g]);
+            let pairs = match B::BITS {
+                // Entries are magnitudes: the input takes their signs.
+                Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
+                // No code is -128, so the input may take the sign trick's first place and hold anything.
+                Bits::Offset => {
+                    let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
+                    pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
+                }
+            };
+            let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, g));
+            integers = _mm256_add_epi32(integers, products);
         }
+        integers
     }
 }

@@ -63,9 +63,14 @@ pub(super) fn join(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The eight signs (bit i set: value i is negative) that 7 stored bits stand for: the eighth makes the number of
+/// The eight signs (bit i set: value i is negative) that the lowest 7 bits stand for: the eighth makes the number of
 /// negative values even, because the lattice has no other points.
-pub(super) static EVEN_SIGNS: [u8; 128] = even_sign_table();
+#[inline(always)]
+pub(super) fn even_signs(bits: u32) -> u8 {
+    EVEN_SIGNS[bits as usize & 127]
+}
+
+static EVEN_SIGNS: [u8; 128] = even_sign_table();
 
 const fn even_sign_table() -> [u8; 128] {
     let mut signs = [0; 128];
@@ -75,9 +80,4 @@ const fn even_sign_table() -> [u8; 128] {
         bits += 1;
     }
     signs
-}
-
-/// The signs of 32 values, 7 bits for each 8, lowest first.
-pub(super) fn even_signs(bits: u32) -> [u8; 4] {
-    [bits, bits >> 7, bits >> 14, bits >> 21].map(|bits| EVEN_SIGNS[bits as usize & 127])
 }

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq1_m", Some(29))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -45,21 +45,30 @@ impl Codebook for Block {
     const LARGEST: u8 = 9;
 
     fn scale(&self) -> f32 {
-        let bits = self.scales.iter().enumerate().map(|(i, word)| (word.get() >> 12) << (4 * i)).sum();
+        let [a, b, c, d] = self.scales.each_ref().map(|word| word.get() >> 12);
+        let bits = a | b << 4 | c << 8 | d << 12;
         bytemuck::cast::<_, F16>(U16::new(bits)).get() * 0.125
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let high_bits = u16::from_le_bytes(self.high_bits[g]);
-        let nibbles: [_; 4] = std::array::from_fn(|i| usize::from(high_bits >> (4 * i) & 15));
-        let multipliers = self.scales[g / 2].get() >> (6 * (g % 2));
-        Group {
-            multipliers: [multipliers & 7, multipliers >> 3 & 7].map(|bits| 2 * bits as i16 + 1),
-            entries: std::array::from_fn(|i| {
-                grids::IQ1[usize::from(self.indices[g][i]) | (nibbles[i] & 7) << 8]
-            }),
-            bits: nibbles.map(|nibble| if nibble & 8 != 0 { 255 } else { 0 }),
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (g, high_bits) in self.high_bits.iter().enumerate() {
+            let high_bits = u16::from_le_bytes(*high_bits);
+            for i in 0..4 {
+                let nibble = high_bits >> (4 * i) & 15;
+                fields.indices[4 * g + i] = u16::from(self.indices[g][i]) | (nibble & 7) << 8;
+                fields.bits[4 * g + i] = if nibble & 8 != 0 { 255 } else { 0 };
+            }
+            let multipliers = self.scales[g / 2].get() >> (6 * (g % 2));
+            fields.multipliers[0][g] = 2 * (multipliers & 7) as i16 + 1;
+            fields.multipliers[1][g] = 2 * (multipliers >> 3 & 7) as i16 + 1;
         }
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        grids::IQ1[usize::from(indices[i]) & 2047]
     }
 }

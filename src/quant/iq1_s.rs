@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq1_s", Some(19))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -48,17 +48,22 @@ impl Codebook for Block {
         self.scale.get() * 0.125
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let group = self.groups[g].get();
-        let entry = |i: usize| {
-            let high = usize::from(group >> (3 * i) & 7);
-            grids::IQ1[usize::from(self.indices[g][i]) | high << 8]
-        };
-        Group {
-            multipliers: [2 * (group >> 12 & 7) as i16 + 1; 2],
-            entries: std::array::from_fn(entry),
-            bits: [if group >> 15 == 1 { 255 } else { 0 }; 4],
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (g, group) in self.groups.iter().enumerate() {
+            let group = group.get();
+            for i in 0..4 {
+                fields.indices[4 * g + i] = u16::from(self.indices[g][i]) | (group >> (3 * i) & 7) << 8;
+                fields.bits[4 * g + i] = if group >> 15 == 1 { 255 } else { 0 };
+            }
+            fields.set_multiplier(g, (group >> 12 & 7) as u8);
         }
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        grids::IQ1[usize::from(indices[i]) & 2047]
     }
 }

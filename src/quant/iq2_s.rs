@@ -6,8 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
-use super::iq2_xs::odd_nibbles;
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::F16;
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -28,7 +27,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq2_s", Some(22))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -50,16 +49,22 @@ impl Codebook for Block {
         self.scale.get() * 0.125
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let entry = |i: usize| {
-            let high = usize::from(self.high_bits[g] >> (2 * i) & 3);
-            grids::IQ2_S[usize::from(self.indices[g][i]) | high << 8]
-        };
-        Group {
-            multipliers: odd_nibbles(self.multipliers[g]),
-            entries: std::array::from_fn(entry),
-            bits: self.signs[g],
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (g, &high) in self.high_bits.iter().enumerate() {
+            for i in 0..4 {
+                fields.indices[4 * g + i] =
+                    u16::from(self.indices[g][i]) | u16::from(high >> (2 * i) & 3) << 8;
+            }
         }
+        fields.bits.copy_from_slice(self.signs.as_flattened());
+        fields.set_multipliers(&self.multipliers);
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        grids::IQ2_S[usize::from(indices[i]) & 1023]
     }
 }

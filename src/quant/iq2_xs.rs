@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -46,18 +46,19 @@ impl Codebook for Block {
         self.scale.get() * 0.125
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let entries = self.entries[g].map(U16::get);
-        Group {
-            multipliers: odd_nibbles(self.multipliers[g]),
-            entries: entries.map(|entry| grids::IQ2_XS[usize::from(entry & 511)]),
-            bits: entries.map(|entry| grids::EVEN_SIGNS[usize::from(entry >> 9)]),
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (i, entry) in self.entries.as_flattened().iter().enumerate() {
+            fields.indices[i] = entry.get() & 511;
+            fields.bits[i] = grids::even_signs(u32::from(entry.get() >> 9));
         }
+        fields.set_multipliers(&self.multipliers);
+        fields
     }
-}
 
-/// `2 * nibble + 1`, the low one first.
-pub(super) fn odd_nibbles(byte: u8) -> [i16; 2] {
-    [byte & 15, byte >> 4].map(|nibble| 2 * i16::from(nibble) + 1)
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        grids::IQ2_XS[usize::from(indices[i]) & 511]
+    }
 }

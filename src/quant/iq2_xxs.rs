@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -30,7 +30,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -52,13 +52,22 @@ impl Codebook for Block {
         self.scale.get() * 0.125
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let signs = self.groups[g].signs.get();
-        Group {
-            multipliers: [(2 * (signs >> 28) + 1) as i16; 2],
-            entries: self.groups[g].entries.map(|index| grids::IQ2_XXS[usize::from(index)]),
-            bits: grids::even_signs(signs),
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (g, group) in self.groups.iter().enumerate() {
+            let signs = group.signs.get();
+            for i in 0..4 {
+                fields.indices[4 * g + i] = u16::from(group.entries[i]);
+                fields.bits[4 * g + i] = grids::even_signs(signs >> (7 * i));
+            }
+            fields.set_multiplier(g, (signs >> 28) as u8);
         }
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        grids::IQ2_XXS[usize::from(indices[i]) & 255]
     }
 }

@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::F16;
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -27,7 +27,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq3_s", Some(21))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -49,17 +49,22 @@ impl Codebook for Block {
         self.scale.get()
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let entry = |i: usize| {
-            let high = usize::from(self.high_bits[g] >> i & 1);
-            grids::IQ3_S[usize::from(self.indices[g][i]) | high << 8]
-        };
-        let multiplier = self.multipliers[g / 2] >> (4 * (g % 2)) & 15;
-        Group {
-            multipliers: [2 * i16::from(multiplier) + 1; 2],
-            entries: std::array::from_fn(|i| grids::join(entry(2 * i), entry(2 * i + 1))),
-            bits: self.signs[g],
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (g, &high) in self.high_bits.iter().enumerate() {
+            for i in 0..8 {
+                fields.indices[8 * g + i] = u16::from(self.indices[g][i]) | u16::from(high >> i & 1) << 8;
+            }
+            fields.set_multiplier(g, self.multipliers[g / 2] >> (4 * (g % 2)) & 15);
         }
+        fields.bits.copy_from_slice(self.signs.as_flattened());
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        let four = |index: u16| grids::IQ3_S[usize::from(index) & 511];
+        grids::join(four(indices[2 * i]), four(indices[2 * i + 1]))
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Group};
+use super::codebook::{self, Bits, Codebook, Fields};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
         arms![
             Block, q8_k::Block;
             Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot,
+            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],
     )
     .panel(panel::scaled::<Block>());
@@ -46,14 +46,25 @@ impl Codebook for Block {
         self.scale.get() * 0.25
     }
 
-    #[inline]
-    fn group(&self, g: usize) -> Group {
-        let signs = self.signs[g].get();
-        let entry = |index: u8| grids::IQ3_XXS[usize::from(index)];
-        Group {
-            multipliers: [(2 * (signs >> 28) + 1) as i16; 2],
-            entries: self.indices[g].map(|[low, high]| grids::join(entry(low), entry(high))),
-            bits: grids::even_signs(signs),
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::ZERO;
+        for (index, &stored) in fields.indices.iter_mut().zip(self.indices.as_flattened().as_flattened()) {
+            *index = u16::from(stored);
         }
+        for (g, signs) in self.signs.iter().enumerate() {
+            let signs = signs.get();
+            for i in 0..4 {
+                fields.bits[4 * g + i] = grids::even_signs(signs >> (7 * i));
+            }
+            fields.set_multiplier(g, (signs >> 28) as u8);
+        }
+        fields
+    }
+
+    #[inline(always)]
+    fn entry(indices: &[u16; 64], i: usize) -> u64 {
+        let four = |index: u16| grids::IQ3_XXS[usize::from(index) & 255];
+        grids::join(four(indices[2 * i]), four(indices[2 * i + 1]))
     }
 }

@@ -27,7 +27,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -137,7 +137,7 @@ pub(super) fn integer_dot(values: &[i8; 16], nibbles: &[u8; 16], input: &[i8; 32
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{Block, VALUES, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, sum_i32};
+    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, sum_i32, sum4_i32};
 
     #[target_feature(enable = "avx2")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
@@ -149,5 +149,12 @@ mod avx2 {
             sum += (w.scale.get() * x.scale.get()) * integer as f32;
         }
         sum
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let scales = |w: [&Block; 4]| q8_0::avx2::leading_scales(w);
+        let products = |w: &Block, x| dot_i8_i8(x, lookup16(&VALUES, nibbles(&w.nibbles)));
+        q8_0::avx2::rows4_blocks(rows, input, scales, products, |sums| sum4_i32(sums))
     }
 }

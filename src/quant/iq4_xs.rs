@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -133,20 +133,35 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, VALUES, q8_k};
-    use crate::simd::x86::{load32i, lookup16, nibbles, pairs_i8_i8, sum_i32};
+    use crate::quant::k;
+    use crate::simd::x86::{load16, lookup16, nibbles, pairs_i8_i8};
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let mut integer = _mm256_setzero_si256();
-            for (g, (group, x)) in w.nibbles.iter().zip(x.codes.as_chunks().0).enumerate() {
-                let pairs = pairs_i8_i8(load32i(x), lookup16(&VALUES, nibbles(group)));
-                let scaled = _mm256_madd_epi16(pairs, _mm256_set1_epi16(w.multiplier(g)));
-                integer = _mm256_add_epi32(integer, scaled);
-            }
-            sum += (w.scale.get() * x.scale.get()) * sum_i32(integer) as f32;
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    /// Partial sums of a block's integer.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+        let mut multipliers = [0; 8];
+        for g in 0..8 {
+            multipliers[g] = w.multiplier(g);
         }
-        sum
+        let multipliers = _mm256_broadcastsi128_si256(load16(bytemuck::cast_ref(&multipliers)));
+        let mut integers = _mm256_setzero_si256();
+        for g in 0..8 {
+            let codes = lookup16(&VALUES, nibbles(&w.nibbles[g]));
+            let pairs = pairs_i8_i8(k::avx2::load_group(x, g), codes);
+            let scaled = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, g));
+            integers = _mm256_add_epi32(integers, scaled);
+        }
+        integers
     }
 }

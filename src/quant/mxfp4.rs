@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -97,8 +97,10 @@ fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
+    use std::arch::x86_64::*;
+
     use super::{Block, VALUES, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, sum_i32};
+    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, pairs_i8_i8, sum_i32, sum4_i16};
 
     #[target_feature(enable = "avx2")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
@@ -110,5 +112,12 @@ mod avx2 {
             sum += (w.scale() * x.scale.get()) * integer as f32;
         }
         sum
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let scales = |w: [&Block; 4]| _mm_set_ps(w[3].scale(), w[2].scale(), w[1].scale(), w[0].scale());
+        let products = |w: &Block, x| pairs_i8_i8(x, lookup16(&VALUES, nibbles(&w.nibbles)));
+        q8_0::avx2::rows4_blocks(rows, input, scales, products, |sums| sum4_i16(sums))
     }
 }

@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -124,32 +124,39 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load16, load32, load32i};
+    use crate::simd::x86::{load16, load32};
 
-    /// Pair sums of codes and input are at most 2 * 3 * 127: no saturation.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let group_scales = load16(&w.group_scales);
-            let nibble = _mm_set1_epi8(15);
-            let scales = k::avx2::widen_even_odd(_mm_and_si128(group_scales, nibble));
-            let mins = _mm_and_si128(_mm_srli_epi16::<4>(group_scales), nibble);
-            let offsets = _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), k::avx2::load_sums(x));
-            let mut integers = _mm256_setzero_si256();
-            let halves = w.bit_pairs.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<128>().0);
-            for (half, (bit_pairs, x)) in halves.enumerate() {
-                let mut bit_pairs = load32(bit_pairs);
-                for (section, x) in x.as_chunks::<32>().0.iter().enumerate() {
-                    let codes = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
-                    bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
-                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(x));
-                    let scale = k::avx2::spread(scales, 4 * half + section);
-                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
-                }
+        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    }
+
+    /// Pair sums of codes and input are at most 2 * 3 * 127: no saturation.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
+        let group_scales = load16(&w.group_scales);
+        let nibble = _mm_set1_epi8(15);
+        let scales = k::avx2::widen_even_odd(_mm_and_si128(group_scales, nibble));
+        let mins = _mm_and_si128(_mm_srli_epi16::<4>(group_scales), nibble);
+        let offsets = _mm256_madd_epi16(_mm256_cvtepi8_epi16(mins), k::avx2::load_sums(x));
+        let halves: &[[u8; 32]; 2] = bytemuck::cast_ref(&w.bit_pairs);
+        let mut integers = _mm256_setzero_si256();
+        for half in 0..2 {
+            let mut bit_pairs = load32(&halves[half]);
+            for section in 4 * half..4 * half + 4 {
+                let codes = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
+                bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
+                let pair_sums = _mm256_maddubs_epi16(codes, k::avx2::load_group(x, section));
+                let scaled = _mm256_madd_epi16(pair_sums, k::avx2::spread(scales, section));
+                integers = _mm256_add_epi32(integers, scaled);
             }
-            sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
         }
-        sum
+        (integers, offsets)
     }
 }

@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -182,35 +182,43 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load32, load32i, sum_i32};
+    use crate::simd::x86::load32;
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
 
     /// Codes stay biased by 4: pair sums are at most 2 * 7 * 127, no saturation. The input's sums of sixteens take
     /// the bias off again.
+    #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let group_scales = unpack_scales(&w.group_scales);
-            let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
-            let scales = k::avx2::widen_even_odd(group_scales);
-            let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<2>(bias));
-            let mut high_bits = load32(&w.high_bits);
-            let halves = w.bit_pairs.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<128>().0);
-            for (half, (bit_pairs, x)) in halves.enumerate() {
-                let mut bit_pairs = load32(bit_pairs);
-                for (section, x) in x.as_chunks::<32>().0.iter().enumerate() {
-                    let low = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
-                    let high = _mm256_and_si256(_mm256_slli_epi16::<2>(high_bits), _mm256_set1_epi8(4));
-                    bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
-                    high_bits = _mm256_srli_epi16::<1>(high_bits);
-                    let pair_sums = _mm256_maddubs_epi16(_mm256_or_si256(low, high), load32i(x));
-                    let scale = k::avx2::spread(scales, 4 * half + section);
-                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
-                }
+    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+        let group_scales = unpack_scales(&w.group_scales);
+        let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
+        let scales = k::avx2::widen_even_odd(group_scales);
+        let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<2>(bias));
+        let mut high_bits = load32(&w.high_bits);
+        let halves: &[[u8; 32]; 2] = bytemuck::cast_ref(&w.bit_pairs);
+        for half in 0..2 {
+            let mut bit_pairs = load32(&halves[half]);
+            for section in 4 * half..4 * half + 4 {
+                let low = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
+                let high = _mm256_and_si256(_mm256_slli_epi16::<2>(high_bits), _mm256_set1_epi8(4));
+                bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
+                high_bits = _mm256_srli_epi16::<1>(high_bits);
+                let codes = _mm256_or_si256(low, high);
+                let pair_sums = _mm256_maddubs_epi16(codes, k::avx2::load_group(x, section));
+                let scaled = _mm256_madd_epi16(pair_sums, k::avx2::spread(scales, section));
+                integers = _mm256_add_epi32(integers, scaled);
             }
-            sum += (w.scale.get() * x.scale.get()) * sum_i32(integers) as f32;
         }
-        sum
+        integers
     }
 
     /// The 16 group scales as bytes, four at a time.

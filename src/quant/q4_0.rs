@@ -20,7 +20,7 @@ pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -104,8 +104,9 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], inputs: [&[q8_0::Block]; 4]) -> [f32; 4] {
-        q8_0::avx2::dot4_blocks(weights, inputs, |w, x| products(w, x), |sums| sum4_i16(sums))
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let scales = |w: [&Block; 4]| q8_0::avx2::leading_scales(w);
+        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products(w, x), |sums| sum4_i16(sums))
     }
 
     /// The bias is taken off the pair sums, which are then at most 2 * 8 * 127.

@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -86,47 +86,34 @@ fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::k::avx2::GroupsOf32;
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load32, load32i};
+    use crate::simd::x86::load32;
 
-    /// Pair sums of nibbles and input are at most 2 * 15 * 127: no saturation.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mask = _mm256_set1_epi8(15);
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
-            let mut integers = _mm256_setzero_si256();
-            let pairs = w.nibbles.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<64>().0);
-            for (pair, (nibbles, x)) in pairs.enumerate() {
-                let both = load32(nibbles);
-                let low = _mm256_and_si256(both, mask);
-                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
-                let (x, _) = x.as_chunks::<32>();
-                for (half, codes) in [low, high].into_iter().enumerate() {
-                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x[half]));
-                    let scale = k::avx2::spread(scales, 2 * pair + half);
-                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
-                }
-            }
-            sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
-        }
-        sum
+        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers(w, x))
     }
 
-    /// [`dot`] with four inputs.
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], inputs: [&[q8_k::Block]; 4]) -> [f32; 4] {
-        k::avx2::dot4_groups_of_32(weights, inputs, |w| {
-            let mut codes = [_mm256_setzero_si256(); 8];
-            for (codes, nibbles) in codes.as_chunks_mut::<2>().0.iter_mut().zip(w.nibbles.as_chunks::<32>().0)
-            {
-                let (mask, both) = (_mm256_set1_epi8(15), load32(nibbles));
-                let high = _mm256_srli_epi16::<4>(both);
-                *codes = [_mm256_and_si256(both, mask), _mm256_and_si256(high, mask)];
-            }
-            GroupsOf32 { scale: w.scale, min: w.min, group_scales: &w.group_scales, codes }
-        })
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    }
+
+    /// Pair sums of nibbles and input are at most 2 * 15 * 127: no saturation.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
+        let mask = _mm256_set1_epi8(15);
+        let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
+        let nibbles: &[[u8; 32]; 4] = bytemuck::cast_ref(&w.nibbles);
+        let mut integers = _mm256_setzero_si256();
+        for pair in 0..4 {
+            let both = load32(&nibbles[pair]);
+            let low = _mm256_and_si256(both, mask);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
+            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(low, x, scales, 2 * pair));
+            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(high, x, scales, 2 * pair + 1));
+        }
+        (integers, offsets)
     }
 }

@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -115,8 +115,9 @@ pub(super) mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn dot4(weights: &[Block], inputs: [&[q8_0::Block]; 4]) -> [f32; 4] {
-        q8_0::avx2::dot4_blocks(weights, inputs, |w, x| products(w, x), |sums| sum4_i16(sums))
+    pub(super) fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let scales = |w: [&Block; 4]| q8_0::avx2::leading_scales(w);
+        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products(w, x), |sums| sum4_i16(sums))
     }
 
     /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.

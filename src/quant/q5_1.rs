@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
     .encoder::<Block>()
     .dot(
         &q8_1::FORMAT,
-        arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -80,8 +80,8 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], inputs: [&[q8_1::Block]; 4]) -> [f32; 4] {
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_1::Block]) -> [f32; 4] {
         let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
-        q8_1::avx2::dot4_blocks(weights, inputs, codes)
+        q8_1::avx2::rows4_blocks(rows, input, codes)
     }
 }

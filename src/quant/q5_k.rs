@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -102,47 +102,34 @@ fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::k::avx2::GroupsOf32;
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load32, load32i};
+    use crate::simd::x86::load32;
 
-    /// Pair sums of codes and input are at most 2 * 31 * 127: no saturation.
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
-            let mut bits = load32(&w.high_bits);
-            let mut integers = _mm256_setzero_si256();
-            let pairs = w.nibbles.as_chunks::<32>().0.iter().zip(x.codes.as_chunks::<64>().0);
-            for (index, (nibbles, x)) in pairs.enumerate() {
-                let codes = pair(load32(nibbles), bits);
-                bits = _mm256_srli_epi16::<2>(bits);
-                let (x, _) = x.as_chunks::<32>();
-                for (half, codes) in codes.into_iter().enumerate() {
-                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x[half]));
-                    let scale = k::avx2::spread(scales, 2 * index + half);
-                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
-                }
-            }
-            sum += k::avx2::term_with_min([w.scale, w.min], x.scale.get(), integers, offsets);
-        }
-        sum
+        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers(w, x))
     }
 
-    /// [`dot`] with four inputs.
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], inputs: [&[q8_k::Block]; 4]) -> [f32; 4] {
-        k::avx2::dot4_groups_of_32(weights, inputs, |w| {
-            let mut codes = [_mm256_setzero_si256(); 8];
-            let mut bits = load32(&w.high_bits);
-            for (codes, nibbles) in codes.as_chunks_mut::<2>().0.iter_mut().zip(w.nibbles.as_chunks::<32>().0)
-            {
-                *codes = pair(load32(nibbles), bits);
-                bits = _mm256_srli_epi16::<2>(bits);
-            }
-            GroupsOf32 { scale: w.scale, min: w.min, group_scales: &w.group_scales, codes }
-        })
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    }
+
+    /// Pair sums of codes and input are at most 2 * 31 * 127: no saturation.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
+        let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
+        let mut bits = load32(&w.high_bits);
+        let nibbles: &[[u8; 32]; 4] = bytemuck::cast_ref(&w.nibbles);
+        let mut integers = _mm256_setzero_si256();
+        for i in 0..4 {
+            let [low, high] = pair(load32(&nibbles[i]), bits);
+            bits = _mm256_srli_epi16::<2>(bits);
+            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(low, x, scales, 2 * i));
+            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(high, x, scales, 2 * i + 1));
+        }
+        (integers, offsets)
     }
 
     /// The codes of two groups: low and high nibbles, with the two lowest bits of each byte of `bits` on top.

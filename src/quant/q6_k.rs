@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -132,61 +132,35 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load16, load32, load32i, sum_i32, sum4_i32};
+    use crate::simd::x86::{load16, load32};
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
 
     /// Codes stay biased by 32: pair sums are at most 2 * 63 * 127, no saturation. The input's sums of sixteens take
     /// the bias off again.
+    #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let group_scales = load16(bytemuck::cast_ref(&w.group_scales));
-            let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
-            let scales = k::avx2::widen_even_odd(group_scales);
-            let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(bias));
-            for (half, x) in x.codes.as_chunks::<128>().0.iter().enumerate() {
-                let (x, _) = x.as_chunks::<32>();
-                for (section, codes) in sections(&w.nibbles[half], &w.bit_pairs[half]).into_iter().enumerate()
-                {
-                    let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x[section]));
-                    let scale = k::avx2::spread(scales, 4 * half + section);
-                    integers = _mm256_add_epi32(integers, _mm256_madd_epi16(pair_sums, scale));
-                }
+    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+        let group_scales = load16(bytemuck::cast_ref(&w.group_scales));
+        let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
+        let scales = k::avx2::widen_even_odd(group_scales);
+        let mut integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(bias));
+        for half in 0..2 {
+            let codes = sections(&w.nibbles[half], &w.bit_pairs[half]);
+            for section in 0..4 {
+                let scaled = k::avx2::scaled_group(codes[section], x, scales, 4 * half + section);
+                integers = _mm256_add_epi32(integers, scaled);
             }
-            sum += (w.scale.get() * x.scale.get()) * sum_i32(integers) as f32;
         }
-        sum
-    }
-
-    /// [`dot`] with four inputs, which take a lane of the sum each.
-    #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], [a, b, c, d]: [&[q8_k::Block]; 4]) -> [f32; 4] {
-        let mut sums = _mm_setzero_ps();
-        for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
-            let inputs = [a, b, c, d];
-            let group_scales = load16(bytemuck::cast_ref(&w.group_scales));
-            let wide = _mm256_cvtepi8_epi16(group_scales);
-            let scales = k::avx2::widen_even_odd(group_scales);
-            let mut integers = [_mm256_setzero_si256(); 4];
-            for (integers, x) in integers.iter_mut().zip(inputs) {
-                let bias = _mm256_madd_epi16(wide, k::avx2::load_sums(x));
-                *integers = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<5>(bias));
-            }
-            for half in 0..2 {
-                let sections = sections(&w.nibbles[half], &w.bit_pairs[half]);
-                for (section, codes) in sections.into_iter().enumerate() {
-                    let scale = k::avx2::spread(scales, 4 * half + section);
-                    for (integers, x) in integers.iter_mut().zip(inputs) {
-                        let x = load32i(&x.codes.as_chunks::<32>().0[4 * half + section]);
-                        let products = _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scale);
-                        *integers = _mm256_add_epi32(*integers, products);
-                    }
-                }
-            }
-            let scale = _mm_mul_ps(_mm_set1_ps(w.scale.get()), k::avx2::input_scales(inputs));
-            sums = _mm_add_ps(sums, _mm_mul_ps(scale, _mm_cvtepi32_ps(sum4_i32(integers))));
-        }
-        bytemuck::cast(sums)
+        integers
     }
 
     /// The 128 codes of a half, still biased.

@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
     .dot(
         &FORMAT,
-        arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::dot4],
+        arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -101,8 +101,9 @@ pub(super) mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4(weights: &[Block], inputs: [&[Block]; 4]) -> [f32; 4] {
-        dot4_blocks(weights, inputs, |w, x| dot_i8_i8(load32i(&w.codes), x), |sums| sum4_i32(sums))
+    pub fn rows4(rows: [&[Block]; 4], input: &[Block]) -> [f32; 4] {
+        let products = |w: &Block, x| dot_i8_i8(load32i(&w.codes), x);
+        rows4_blocks(rows, input, |w| leading_scales(w), products, |sums| sum4_i32(sums))
     }
 
     /// The dot of any format with blocks of 32 that begin with their f16 scale, and Q8_0 inputs. `products` gives
@@ -138,24 +139,36 @@ pub(super) mod avx2 {
         sum
     }
 
-    /// [`dot_blocks`] with four inputs, which take a lane of the sum each.
+    /// The dots of four rows of blocks of 32 with Q8_0 inputs: each row takes a lane of the sum. `scales` gives those of
+    /// a block of each row, `products` and `sum4` are as in [`dot_blocks`].
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4_blocks<W: Pod>(
-        weights: &[W],
-        [a, b, c, d]: [&[Block]; 4],
+    pub fn rows4_blocks<W: Pod>(
+        [a, b, c, d]: [&[W]; 4],
+        input: &[Block],
+        scales: impl Fn([&W; 4]) -> __m128,
         products: impl Fn(&W, __m256i) -> __m256i,
         sum4: impl Fn([__m256i; 4]) -> __m128i,
     ) -> [f32; 4] {
         let mut sums = _mm_setzero_ps();
-        for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
-            let products = |x: &Block| products(w, load32i(&x.codes));
-            let integers = sum4([products(a), products(b), products(c), products(d)]);
-            let scale = _mm_broadcastss_ps(leading_halves(w));
-            let scales = _mm_mul_ps(scale, _mm256_castps256_ps128(leading_halves_of_4([a, b, c, d])));
-            sums = _mm_add_ps(sums, _mm_mul_ps(scales, _mm_cvtepi32_ps(integers)));
+        let blocks = input.len();
+        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        for (i, x) in input.iter().enumerate() {
+            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let codes = load32i(&x.codes);
+            let products = [products(a, codes), products(b, codes), products(c, codes), products(d, codes)];
+            let integers = _mm_cvtepi32_ps(sum4(products));
+            let scales = _mm_mul_ps(scales([a, b, c, d]), _mm_broadcastss_ps(leading_halves(x)));
+            sums = _mm_add_ps(sums, _mm_mul_ps(scales, integers));
         }
         bytemuck::cast(sums)
+    }
+
+    /// The f16 scales that four blocks begin with.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn leading_scales<W: Pod>(blocks: [&W; 4]) -> __m128 {
+        _mm256_castps256_ps128(leading_halves_of_4(blocks))
     }
 
     #[target_feature(enable = "avx2,f16c")]

@@ -83,28 +83,30 @@ pub(super) mod avx2 {
         sum
     }
 
-    /// [`dot_blocks`] with four inputs, which take a lane of the sum each.
+    /// The dots of four rows, each of which takes a lane of the sum.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot4_blocks<W: Pod>(
-        weights: &[W],
-        [a, b, c, d]: [&[Block]; 4],
+    pub fn rows4_blocks<W: Pod>(
+        [a, b, c, d]: [&[W]; 4],
+        input: &[Block],
         codes: impl Fn(&W) -> __m256i,
     ) -> [f32; 4] {
-        let mut total = _mm_setzero_ps();
-        for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
-            let codes = codes(w);
-            let products = |x: &Block| _mm256_maddubs_epi16(codes, load32i(&x.codes));
+        let mut sums = _mm_setzero_ps();
+        let blocks = input.len();
+        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        for (i, x) in input.iter().enumerate() {
+            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let input = load32i(&x.codes);
+            let products = |w: &W| _mm256_maddubs_epi16(codes(w), input);
             let integers = _mm_cvtepi32_ps(sum4_i16([products(a), products(b), products(c), products(d)]));
-            let scale_and_min = leading_halves(w);
-            let (scale, min) = (_mm_broadcastss_ps(scale_and_min), _mm_movehdup_ps(scale_and_min));
+            let both = leading_halves(x);
+            let (scale, sum) = (_mm_broadcastss_ps(both), _mm_broadcastss_ps(_mm_movehdup_ps(both)));
             let both = leading_halves_of_4([a, b, c, d]);
-            let (scales, sums) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
-            let offsets = _mm_mul_ps(_mm_broadcastss_ps(min), sums);
-            let terms = _mm_add_ps(_mm_mul_ps(_mm_mul_ps(scale, scales), integers), offsets);
-            total = _mm_add_ps(total, terms);
+            let (scales, mins) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
+            let terms = _mm_mul_ps(_mm_mul_ps(scales, scale), integers);
+            sums = _mm_add_ps(sums, _mm_add_ps(terms, _mm_mul_ps(mins, sum)));
         }
-        bytemuck::cast(total)
+        bytemuck::cast(sums)
     }
 
     #[target_feature(enable = "avx2,f16c")]

@@ -26,7 +26,7 @@ pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -125,23 +125,32 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_k};
-    use crate::simd::x86::{load16, load32, load32i, sum_i32};
+    use crate::quant::k;
+    use crate::simd::x86::{load16, load32};
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            // i16 lanes: 8 pairs of at most 2 * 128 * 2 fit.
-            let mut pairs = _mm256_setzero_si256();
-            for (bytes, x) in shifted(w).into_iter().zip(x.codes.as_chunks().0) {
-                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(first_trits(bytes), load32i(x)));
-            }
-            let ones = _mm256_set1_epi16(1);
-            let sums = _mm256_madd_epi16(load32(bytemuck::cast_ref(&x.sums)), ones);
-            let integer = sum_i32(_mm256_sub_epi32(_mm256_madd_epi16(pairs, ones), sums));
-            sum += (w.scale.get() * x.scale.get()) * integer as f32;
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    /// Partial sums of a block's integer.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+        let bytes = shifted(w);
+        // i16 lanes: 8 pairs of at most 2 * 128 * 2 fit.
+        let mut pairs = _mm256_setzero_si256();
+        for g in 0..8 {
+            let products = _mm256_maddubs_epi16(first_trits(bytes[g]), k::avx2::load_group(x, g));
+            pairs = _mm256_add_epi16(pairs, products);
         }
-        sum
+        // The sum of the inputs comes off each code.
+        _mm256_madd_epi16(_mm256_sub_epi16(pairs, k::avx2::load_sums(x)), _mm256_set1_epi16(1))
     }
 
     /// For all 256 weights in order, the byte that has the weight's trit in first place.
@@ -167,12 +176,14 @@ mod avx2 {
     }
 
     /// Modulo 256, in each byte.
+    #[inline]
     #[target_feature(enable = "avx2")]
     fn times_3(bytes: __m128i) -> __m128i {
         _mm_add_epi8(bytes, _mm_add_epi8(bytes, bytes))
     }
 
     /// The upper 2 of the 10 bits of three times each byte: how many of 256/3 and 512/3 it exceeds.
+    #[inline]
     #[target_feature(enable = "avx2")]
     fn first_trits(bytes: __m256i) -> __m256i {
         // Comparisons are signed: everything less 128.

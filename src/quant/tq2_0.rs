@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 
@@ -101,33 +101,35 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_k};
-    use crate::simd::x86::{load32, load32i, sum_i32};
+    use crate::quant::k;
+    use crate::simd::x86::load32;
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        let mut sum = 0.0;
-        for (w, x) in weights.iter().zip(input) {
-            let (inputs, _) = x.codes.as_chunks::<32>();
-            // i16 lanes: 8 pairs of at most 3 * 128 * 2 fit.
-            let mut pairs = _mm256_setzero_si256();
-            for (half, x) in w.halves.iter().zip(inputs.chunks_exact(4)) {
-                let bytes = load32(half);
-                pairs = _mm256_add_epi16(pairs, products(bytes, &x[0]));
-                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<2>(bytes), &x[1]));
-                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<4>(bytes), &x[2]));
-                pairs = _mm256_add_epi16(pairs, products(_mm256_srli_epi16::<6>(bytes), &x[3]));
-            }
-            let ones = _mm256_set1_epi16(1);
-            let sums = _mm256_madd_epi16(load32(bytemuck::cast_ref(&x.sums)), ones);
-            let integer = sum_i32(_mm256_sub_epi32(_mm256_madd_epi16(pairs, ones), sums));
-            sum += (w.scale.get() * x.scale.get()) * integer as f32;
-        }
-        sum
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
     }
 
-    /// Products of the lowest 2 bits of each byte with `input`, summed in pairs.
-    #[target_feature(enable = "avx2")]
-    fn products(bytes: __m256i, input: &[i8; 32]) -> __m256i {
-        _mm256_maddubs_epi16(_mm256_and_si256(bytes, _mm256_set1_epi8(3)), load32i(input))
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    }
+
+    /// Partial sums of a block's integer.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+        // i16 lanes: 8 pairs of at most 3 * 128 * 2 fit.
+        let mut pairs = _mm256_setzero_si256();
+        for half in 0..2 {
+            let mut bytes = load32(&w.halves[half]);
+            for section in 4 * half..4 * half + 4 {
+                let codes = _mm256_and_si256(bytes, _mm256_set1_epi8(3));
+                bytes = _mm256_srli_epi16::<2>(bytes);
+                let products = _mm256_maddubs_epi16(codes, k::avx2::load_group(x, section));
+                pairs = _mm256_add_epi16(pairs, products);
+            }
+        }
+        // The sum of the inputs comes off each code.
+        _mm256_madd_epi16(_mm256_sub_epi16(pairs, k::avx2::load_sums(x)), _mm256_set1_epi16(1))
     }
 }

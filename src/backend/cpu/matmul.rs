@@ -11,9 +11,6 @@ use crate::quant::{Format, RowDot, f32};
 use crate::simd::Isa;
 use crate::tensor::Tensor;
 
-/// Tokens that pass over a run of weight rows together: their quantized rows stay in the second-level cache.
-const TOKEN_TILE: usize = 32;
-
 /// All `layers` of the same input, which is quantized once for each input format that they ask for.
 pub fn linear(isa: Isa, activations: Activations, input: &Hidden, layers: &[&Linear]) -> Result<Vec<Hidden>> {
     let mut quantized: Vec<(&'static Format, Vec<u8>)> = Vec::new();
@@ -81,27 +78,22 @@ impl<'a> Product<'a> {
         let mut transposed = vec![0.0; outputs * tokens];
         transposed.par_chunks_mut(rows_per_task * tokens).enumerate().for_each(|(task, out)| {
             let first = task * rows_per_task;
-            for (tile, inputs) in rows.chunks(TOKEN_TILE * row_bytes).enumerate() {
-                for (r, out) in out.chunks_exact_mut(tokens).enumerate() {
-                    let out = &mut out[tile * TOKEN_TILE..];
-                    self.dots(&self.weight_row(first + r), inputs, row_bytes, out);
+            let mut r = 0;
+            if tokens == 1 && !self.decodes {
+                for out in out.as_chunks_mut::<4>().0 {
+                    let weights = std::array::from_fn(|i| self.weight.row(first + r + i));
+                    *out = self.dot.rows4(weights, rows);
+                    r += 4;
+                }
+            }
+            for (r, out) in out.chunks_exact_mut(tokens).enumerate().skip(r) {
+                let weights = self.weight_row(first + r);
+                for (out, input) in out.iter_mut().zip(rows.chunks_exact(row_bytes)) {
+                    *out = self.dot.call(&weights, input);
                 }
             }
         });
         if tokens == 1 { transposed } else { transpose(&transposed, tokens) }
-    }
-
-    /// One weight row with all rows of `inputs`, `row_bytes` each, four at a time.
-    fn dots(&self, weights: &[u8], inputs: &[u8], row_bytes: usize, out: &mut [f32]) {
-        let mut fours = inputs.chunks_exact(4 * row_bytes);
-        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
-        for (out, inputs) in out_fours.iter_mut().zip(&mut fours) {
-            let row = |i: usize| &inputs[i * row_bytes..(i + 1) * row_bytes];
-            *out = self.dot.call4(weights, [row(0), row(1), row(2), row(3)]);
-        }
-        for (out, input) in out_rest.iter_mut().zip(fours.remainder().chunks_exact(row_bytes)) {
-            *out = self.dot.call(weights, input);
-        }
     }
 
     fn weight_row(&self, row: usize) -> Cow<'a, [u8]> {

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::{load32, load32i, sum4_i32};
+use crate::simd::x86::{load32, load32i, sum_i32, sum4_i32};
 
 /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums with
 /// the sums of the input in 8 partial sums.
@@ -47,6 +47,22 @@ pub fn spread(v: __m256i, i: usize) -> __m256i {
     _mm256_shuffle_epi8(v, _mm256_set1_epi16(0x0100 + 0x0202 * i as i16))
 }
 
+/// Input codes 32 g to 32 g + 31.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load_group(input: &q8_k::Block, g: usize) -> __m256i {
+    let groups: &[[i8; 32]; 8] = bytemuck::cast_ref(&input.codes);
+    load32i(&groups[g])
+}
+
+/// Partial sums of the products of the unsigned codes of group `g` with its inputs and its scales, see [`spread`]. Pair
+/// sums may not pass an i16: codes up to 127.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn scaled_group(codes: __m256i, input: &q8_k::Block, scales: __m256i, g: usize) -> __m256i {
+    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_group(input, g)), spread(scales, g))
+}
+
 /// The 16 sums of the input in sixteens.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -54,50 +70,89 @@ pub fn load_sums(input: &q8_k::Block) -> __m256i {
     load32(bytemuck::cast_ref(&input.sums))
 }
 
-/// The scales of four input blocks, one a lane.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn input_scales([a, b, c, d]: [&q8_k::Block; 4]) -> __m128 {
-    _mm_set_ps(d.scale.get(), c.scale.get(), b.scale.get(), a.scale.get())
-}
-
-/// What the dot of Q4_K and Q5_K needs of a block.
-pub struct GroupsOf32<'a> {
-    pub scale: F16,
-    pub min: F16,
-    pub group_scales: &'a [u8; 12],
-    /// The codes of each group, without sign.
-    pub codes: [__m256i; 8],
-}
-
-/// The dots of Q4_K and Q5_K with four inputs, which take a lane of the sum each. Pair sums of codes and input are at
-/// most 2 * 31 * 127: no saturation.
+/// The dot of a row of blocks of 256: `integers` gives partial sums of a block's exact integer.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub fn dot4_groups_of_32<W>(
+pub fn dot<W>(
     weights: &[W],
-    [a, b, c, d]: [&[q8_k::Block]; 4],
-    unpack: impl Fn(&W) -> GroupsOf32<'_>,
+    input: &[q8_k::Block],
+    scale: impl Fn(&W) -> f32,
+    integers: impl Fn(&W, &q8_k::Block) -> __m256i,
+) -> f32 {
+    let mut sum = 0.0;
+    let weights = &weights[..input.len()];
+    for (i, x) in input.iter().enumerate() {
+        let w = &weights[i];
+        sum += (scale(w) * x.scale.get()) * sum_i32(integers(w, x)) as f32;
+    }
+    sum
+}
+
+/// The dots of four rows, each of which takes a lane of the sum.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn rows4<W>(
+    [a, b, c, d]: [&[W]; 4],
+    input: &[q8_k::Block],
+    scale: impl Fn(&W) -> f32,
+    integers: impl Fn(&W, &q8_k::Block) -> __m256i,
 ) -> [f32; 4] {
     let mut sums = _mm_setzero_ps();
-    for ((((w, a), b), c), d) in weights.iter().zip(a).zip(b).zip(c).zip(d) {
-        let (w, inputs) = (unpack(w), [a, b, c, d]);
-        let (scales, _) = scales_and_offsets(w.group_scales, a);
-        let mut integers = [_mm256_setzero_si256(); 4];
-        for (group, codes) in w.codes.into_iter().enumerate() {
-            let scale = spread(scales, group);
-            for (integers, x) in integers.iter_mut().zip(inputs) {
-                let pair_sums = _mm256_maddubs_epi16(codes, load32i(&x.codes.as_chunks::<32>().0[group]));
-                *integers = _mm256_add_epi32(*integers, _mm256_madd_epi16(pair_sums, scale));
-            }
-        }
-        let offsets = |x| scales_and_offsets(w.group_scales, x).1;
-        let offsets = [offsets(a), offsets(b), offsets(c), offsets(d)];
-        let scales = input_scales(inputs);
-        let part = |factor: F16, sums| {
-            _mm_mul_ps(_mm_mul_ps(_mm_set1_ps(factor.get()), scales), _mm_cvtepi32_ps(sum4_i32(sums)))
+    let blocks = input.len();
+    let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+    for (i, x) in input.iter().enumerate() {
+        let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+        let integers = sum4_i32([integers(a, x), integers(b, x), integers(c, x), integers(d, x)]);
+        let scales = _mm_set_ps(scale(d), scale(c), scale(b), scale(a));
+        let scales = _mm_mul_ps(scales, _mm_set1_ps(x.scale.get()));
+        sums = _mm_add_ps(sums, _mm_mul_ps(scales, _mm_cvtepi32_ps(integers)));
+    }
+    bytemuck::cast(sums)
+}
+
+/// [`dot`] with minimums: `integers` gives partial sums of a block's exact integer and of its exact offset.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn dot_with_min<W>(
+    weights: &[W],
+    input: &[q8_k::Block],
+    scale_and_min: impl Fn(&W) -> [F16; 2],
+    integers: impl Fn(&W, &q8_k::Block) -> (__m256i, __m256i),
+) -> f32 {
+    let mut sum = 0.0;
+    let weights = &weights[..input.len()];
+    for (i, x) in input.iter().enumerate() {
+        let w = &weights[i];
+        let (integers, offsets) = integers(w, x);
+        sum += term_with_min(scale_and_min(w), x.scale.get(), integers, offsets);
+    }
+    sum
+}
+
+/// [`rows4`] with minimums.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn rows4_with_min<W>(
+    [a, b, c, d]: [&[W]; 4],
+    input: &[q8_k::Block],
+    scale_and_min: impl Fn(&W) -> [F16; 2],
+    integers: impl Fn(&W, &q8_k::Block) -> (__m256i, __m256i),
+) -> [f32; 4] {
+    let mut sums = _mm_setzero_ps();
+    let blocks = input.len();
+    let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+    for (i, x) in input.iter().enumerate() {
+        let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+        let ((ia, oa), (ib, ob)) = (integers(a, x), integers(b, x));
+        let ((ic, oc), (id, od)) = (integers(c, x), integers(d, x));
+        let factors = [scale_and_min(a), scale_and_min(b), scale_and_min(c), scale_and_min(d)];
+        let scale_x = _mm_set1_ps(x.scale.get());
+        let part = |i: usize, integers| {
+            let [a, b, c, d] = [factors[0][i], factors[1][i], factors[2][i], factors[3][i]];
+            let factors = _mm_set_ps(d.get(), c.get(), b.get(), a.get());
+            _mm_mul_ps(_mm_mul_ps(factors, scale_x), _mm_cvtepi32_ps(sum4_i32(integers)))
         };
-        sums = _mm_add_ps(sums, _mm_sub_ps(part(w.scale, integers), part(w.min, offsets)));
+        sums = _mm_add_ps(sums, _mm_sub_ps(part(0, [ia, ib, ic, id]), part(1, [oa, ob, oc, od])));
     }
     bytemuck::cast(sums)
 }
@@ -106,7 +161,7 @@ pub fn dot4_groups_of_32<W>(
 /// `offsets` are partial sums.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m256i) -> f32 {
+fn term_with_min(scale_and_min: [F16; 2], scale_x: f32, integers: __m256i, offsets: __m256i) -> f32 {
     // Integers in even lanes, offsets in odd ones.
     let both =
         _mm256_add_epi32(_mm256_unpacklo_epi32(integers, offsets), _mm256_unpackhi_epi32(integers, offsets));
