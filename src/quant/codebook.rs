@@ -8,10 +8,12 @@
 //! nearest f32, ties to even.
 
 use super::parts::{self, Codes, Parts, Scaled, Shuffle};
-use super::q8_k;
+use super::{grids, q8_k};
 
 /// A block that can be taken apart.
 pub(super) trait Codebook: super::Block {
+    /// The codebook.
+    const GRID: Grid;
     /// What the groups' bits mean.
     const BITS: Bits;
     /// The largest magnitude of a code.
@@ -19,11 +21,31 @@ pub(super) trait Codebook: super::Block {
 
     fn scale(&self) -> f32;
 
-    /// All but the scale.
-    fn fields(&self) -> Fields;
+    /// All but the scale; written in loops that the compiler vectorizes.
+    fn fields(&self, fields: &mut Fields);
+}
 
-    /// Weights `8 i` to `8 i + 7`: eight signed bytes, the first one lowest; -8..=62. `indices` are those of the fields.
-    fn entry(indices: &[u16; 64], i: usize) -> u64;
+/// Entries as bytes, -8..=62, the first one lowest.
+#[derive(Clone, Copy)]
+pub(super) enum Grid {
+    /// Of eight weights.
+    Eights(&'static [u64]),
+    /// Of four weights.
+    Fours(&'static [u32]),
+}
+
+impl Grid {
+    /// Weights `8 i` to `8 i + 7` of a block.
+    #[inline(always)]
+    fn eight(self, indices: &[u16; 64], i: usize) -> [u8; 8] {
+        match self {
+            Grid::Eights(grid) => grid[usize::from(indices[i])].to_le_bytes(),
+            Grid::Fours(grid) => {
+                let four = |i: usize| grid[usize::from(indices[i])].to_le_bytes();
+                bytemuck::cast([four(2 * i), four(2 * i + 1)])
+            }
+        }
+    }
 }
 
 /// What a block holds, spread to whole numbers.
@@ -48,12 +70,21 @@ impl Fields {
         self.multipliers[1][g] = self.multipliers[0][g];
     }
 
+    /// For the 32 weights of group `g`: four times 7 bits of signs, lowest first, and above them the multiplier.
+    #[inline(always)]
+    pub fn set_even_signs(&mut self, g: usize, word: u32) {
+        for i in 0..4 {
+            self.bits[4 * g + i] = grids::even_signs(word >> (7 * i));
+        }
+        self.set_multiplier(g, (word >> 28) as u8);
+    }
+
     /// `2 * nibble + 1`, the low one for the lower half of each 32 weights.
     #[inline(always)]
     pub fn set_multipliers(&mut self, nibbles: &[u8; 8]) {
-        for (g, byte) in nibbles.iter().enumerate() {
-            self.multipliers[0][g] = 2 * i16::from(byte & 15) + 1;
-            self.multipliers[1][g] = 2 * i16::from(byte >> 4) + 1;
+        for g in 0..8 {
+            self.multipliers[0][g] = 2 * i16::from(nibbles[g] & 15) + 1;
+            self.multipliers[1][g] = 2 * i16::from(nibbles[g] >> 4) + 1;
         }
     }
 }
@@ -72,9 +103,10 @@ impl<B: Codebook> Scaled for B {
     #[inline(always)]
     fn unpack<S: Shuffle>(&self, parts: &mut Parts) {
         parts.scale = self.scale();
-        let fields = self.fields();
+        let mut fields = Fields::ZERO;
+        self.fields(&mut fields);
         for (i, codes) in parts.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let entries = B::entry(&fields.indices, i).to_le_bytes();
+            let entries = B::GRID.eight(&fields.indices, i);
             let set = parts::BITS[usize::from(fields.bits[i])];
             for j in 0..8 {
                 let code = match B::BITS {
@@ -92,7 +124,7 @@ impl<B: Codebook> Scaled for B {
 
 /// Of weight `i`: the multiplier, and the code.
 fn weight<B: Codebook>(fields: &Fields, i: usize) -> (i16, i8) {
-    let entry = B::entry(&fields.indices, i / 8).to_le_bytes()[i % 8].cast_signed();
+    let entry = B::GRID.eight(&fields.indices, i / 8)[i % 8].cast_signed();
     let sign = if fields.bits[i / 8] & 1 << (i % 8) == 0 { 1 } else { -1 };
     let code = match B::BITS {
         Bits::Sign => entry * sign,
@@ -103,7 +135,8 @@ fn weight<B: Codebook>(fields: &Fields, i: usize) -> (i16, i8) {
 
 /// `scale * multiplier` is exact: an f16 times 6 bits and a power of two.
 pub(super) fn decode<B: Codebook>(block: &B, out: &mut [f32]) {
-    let fields = block.fields();
+    let mut fields = Fields::ZERO;
+    block.fields(&mut fields);
     for (i, out) in out.iter_mut().enumerate() {
         let (multiplier, code) = weight::<B>(&fields, i);
         *out = (block.scale() * f32::from(multiplier)) * f32::from(code);
@@ -113,7 +146,8 @@ pub(super) fn decode<B: Codebook>(block: &B, out: &mut [f32]) {
 pub(super) fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
     let mut sum = 0.0;
     for (w, x) in weights.iter().zip(input) {
-        let fields = w.fields();
+        let mut fields = Fields::ZERO;
+        w.fields(&mut fields);
         let mut integer = 0;
         for (i, &x) in x.codes.iter().enumerate() {
             let (multiplier, code) = weight::<B>(&fields, i);
@@ -128,7 +162,7 @@ pub(super) fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Bits, Codebook, q8_k};
+    use super::{Bits, Codebook, Fields, Grid, q8_k};
     use crate::quant::k;
     use crate::simd::x86::{bit_masks, load32, load32i, pairs_i8_i8};
 
@@ -145,18 +179,14 @@ pub(super) mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     fn integers<B: Codebook>(w: &B, x: &q8_k::Block) -> __m256i {
-        let fields = w.fields();
+        let mut fields = Fields::ZERO;
+        w.fields(&mut fields);
         let bits: &[[u8; 4]; 8] = bytemuck::cast_ref(&fields.bits);
         let inputs: &[[i8; 32]; 8] = bytemuck::cast_ref(&x.codes);
         let multipliers = load32(bytemuck::cast_ref(&fields.multipliers));
         let mut integers = _mm256_setzero_si256();
         for g in 0..8 {
-            let entries = _mm256_set_epi64x(
-                B::entry(&fields.indices, 4 * g + 3).cast_signed(),
-                B::entry(&fields.indices, 4 * g + 2).cast_signed(),
-                B::entry(&fields.indices, 4 * g + 1).cast_signed(),
-                B::entry(&fields.indices, 4 * g).cast_signed(),
-            );
+            let entries = entries(B::GRID, &fields.indices, g);
             let set = bit_masks(u32::from_le_bytes(bits[g]));
             let x = load32i(&inputs[g]);
             let pairs = match B::BITS {
@@ -172,5 +202,23 @@ pub(super) mod avx2 {
             integers = _mm256_add_epi32(integers, products);
         }
         integers
+    }
+
+    /// Of the 32 weights of group `g`.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn entries(grid: Grid, indices: &[u16; 64], g: usize) -> __m256i {
+        match grid {
+            Grid::Eights(grid) => {
+                // A power of two: the mask spares the check of bounds.
+                let mask = grid.len() - 1;
+                let at = |i: usize| grid[usize::from(indices[4 * g + i]) & mask].cast_signed();
+                _mm256_set_epi64x(at(3), at(2), at(1), at(0))
+            }
+            Grid::Fours(grid) => {
+                let at = |i: usize| grid[usize::from(indices[8 * g + i])].cast_signed();
+                _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
+            }
+        }
     }
 }

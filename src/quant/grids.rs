@@ -58,26 +58,13 @@ const fn unpack(entry: usize, values: usize, levels: &[i8]) -> u64 {
     unpacked
 }
 
-/// Eight values of two entries of four.
-pub(super) fn join(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
 /// The eight signs (bit i set: value i is negative) that the lowest 7 bits stand for: the eighth makes the number of
 /// negative values even, because the lattice has no other points.
 #[inline(always)]
-pub(super) fn even_signs(bits: u32) -> u8 {
-    EVEN_SIGNS[bits as usize & 127]
-}
-
-static EVEN_SIGNS: [u8; 128] = even_sign_table();
-
-const fn even_sign_table() -> [u8; 128] {
-    let mut signs = [0; 128];
-    let mut bits = 0u8;
-    while bits < 128 {
-        signs[bits as usize] = bits | (bits.count_ones() as u8 % 2) << 7;
-        bits += 1;
-    }
-    signs
+pub(super) const fn even_signs(bits: u32) -> u8 {
+    let bits = bits & 127;
+    let fold = bits ^ bits >> 4;
+    let fold = fold ^ fold >> 2;
+    let odd = (fold ^ fold >> 1) & 1;
+    (bits | odd << 7) as u8
 }

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -41,6 +41,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Eights(&grids::IQ1);
     const BITS: Bits = Bits::Offset;
     const LARGEST: u8 = 9;
 
@@ -51,24 +52,22 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (g, high_bits) in self.high_bits.iter().enumerate() {
-            let high_bits = u16::from_le_bytes(*high_bits);
-            for i in 0..4 {
-                let nibble = high_bits >> (4 * i) & 15;
-                fields.indices[4 * g + i] = u16::from(self.indices[g][i]) | (nibble & 7) << 8;
-                fields.bits[4 * g + i] = if nibble & 8 != 0 { 255 } else { 0 };
-            }
+    fn fields(&self, fields: &mut Fields) {
+        let high_bits: &[u8; 16] = bytemuck::cast_ref(&self.high_bits);
+        let indices: &[u8; 32] = bytemuck::cast_ref(&self.indices);
+        for i in 0..16 {
+            let [low, high] = [high_bits[i] & 7, high_bits[i] >> 4 & 7];
+            fields.indices[2 * i] = u16::from_le_bytes([indices[2 * i], low]);
+            fields.indices[2 * i + 1] = u16::from_le_bytes([indices[2 * i + 1], high]);
+        }
+        for i in 0..16 {
+            fields.bits[2 * i] = ((high_bits[i] << 4).cast_signed() >> 7).cast_unsigned();
+            fields.bits[2 * i + 1] = (high_bits[i].cast_signed() >> 7).cast_unsigned();
+        }
+        for g in 0..8 {
             let multipliers = self.scales[g / 2].get() >> (6 * (g % 2));
             fields.multipliers[0][g] = 2 * (multipliers & 7) as i16 + 1;
             fields.multipliers[1][g] = 2 * (multipliers >> 3 & 7) as i16 + 1;
         }
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        grids::IQ1[usize::from(indices[i]) & 2047]
     }
 }

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -41,6 +41,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Eights(&grids::IQ1);
     const BITS: Bits = Bits::Offset;
     const LARGEST: u8 = 9;
 
@@ -49,21 +50,21 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (g, group) in self.groups.iter().enumerate() {
-            let group = group.get();
+    fn fields(&self, fields: &mut Fields) {
+        for g in 0..8 {
+            let group = u32::from(self.groups[g].get());
             for i in 0..4 {
-                fields.indices[4 * g + i] = u16::from(self.indices[g][i]) | (group >> (3 * i) & 7) << 8;
-                fields.bits[4 * g + i] = if group >> 15 == 1 { 255 } else { 0 };
+                let high = (group >> (3 * i) & 7) as u8;
+                fields.indices[4 * g + i] = u16::from_le_bytes([self.indices[g][i], high]);
+            }
+        }
+        for g in 0..8 {
+            let group = self.groups[g].get();
+            let sign = (group.cast_signed() >> 15) as u8;
+            for i in 0..4 {
+                fields.bits[4 * g + i] = sign;
             }
             fields.set_multiplier(g, (group >> 12 & 7) as u8);
         }
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        grids::IQ1[usize::from(indices[i]) & 2047]
     }
 }

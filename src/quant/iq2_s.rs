@@ -6,9 +6,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::F16;
-use super::{Format, arms, grids, panel, q8_k};
+use super::{Format, arms, grids, panel, parts, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -42,6 +42,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Eights(&grids::IQ2_S);
     const BITS: Bits = Bits::Sign;
     const LARGEST: u8 = 43;
 
@@ -50,21 +51,17 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (g, &high) in self.high_bits.iter().enumerate() {
-            for i in 0..4 {
-                fields.indices[4 * g + i] =
-                    u16::from(self.indices[g][i]) | u16::from(high >> (2 * i) & 3) << 8;
-            }
+    fn fields(&self, fields: &mut Fields) {
+        let mut high = [[0; 4]; 8];
+        for g in 0..8 {
+            high[g] = parts::BIT_PAIRS[usize::from(self.high_bits[g])];
         }
-        fields.bits.copy_from_slice(self.signs.as_flattened());
+        let (low, high): (&[u8; 32], &[u8; 32]) =
+            (bytemuck::cast_ref(&self.indices), bytemuck::cast_ref(&high));
+        for i in 0..32 {
+            fields.indices[i] = u16::from_le_bytes([low[i], high[i]]);
+        }
+        fields.bits = *bytemuck::cast_ref(&self.signs);
         fields.set_multipliers(&self.multipliers);
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        grids::IQ2_S[usize::from(indices[i]) & 1023]
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -39,6 +39,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Eights(&grids::IQ2_XS);
     const BITS: Bits = Bits::Sign;
     const LARGEST: u8 = 43;
 
@@ -47,18 +48,14 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (i, entry) in self.entries.as_flattened().iter().enumerate() {
-            fields.indices[i] = entry.get() & 511;
-            fields.bits[i] = grids::even_signs(u32::from(entry.get() >> 9));
+    fn fields(&self, fields: &mut Fields) {
+        let entries: &[U16; 32] = bytemuck::cast_ref(&self.entries);
+        for i in 0..32 {
+            fields.indices[i] = entries[i].get() & 511;
+        }
+        for i in 0..32 {
+            fields.bits[i] = grids::even_signs(u32::from(entries[i].get() >> 9));
         }
         fields.set_multipliers(&self.multipliers);
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        grids::IQ2_XS[usize::from(indices[i]) & 511]
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -45,6 +45,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Eights(&grids::IQ2_XXS);
     const BITS: Bits = Bits::Sign;
     const LARGEST: u8 = 43;
 
@@ -53,21 +54,14 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (g, group) in self.groups.iter().enumerate() {
-            let signs = group.signs.get();
+    fn fields(&self, fields: &mut Fields) {
+        for g in 0..8 {
             for i in 0..4 {
-                fields.indices[4 * g + i] = u16::from(group.entries[i]);
-                fields.bits[4 * g + i] = grids::even_signs(signs >> (7 * i));
+                fields.indices[4 * g + i] = u16::from(self.groups[g].entries[i]);
             }
-            fields.set_multiplier(g, (signs >> 28) as u8);
         }
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        grids::IQ2_XXS[usize::from(indices[i]) & 255]
+        for g in 0..8 {
+            fields.set_even_signs(g, self.groups[g].signs.get());
+        }
     }
 }

@@ -6,9 +6,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::F16;
-use super::{Format, arms, grids, panel, q8_k};
+use super::{Format, arms, grids, panel, parts, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -42,6 +42,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Fours(&grids::IQ3_S);
     const BITS: Bits = Bits::Sign;
     const LARGEST: u8 = 15;
 
@@ -50,21 +51,19 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (g, &high) in self.high_bits.iter().enumerate() {
-            for i in 0..8 {
-                fields.indices[8 * g + i] = u16::from(self.indices[g][i]) | u16::from(high >> i & 1) << 8;
-            }
+    fn fields(&self, fields: &mut Fields) {
+        let mut high = [[0; 8]; 8];
+        for g in 0..8 {
+            high[g] = parts::BITS[usize::from(self.high_bits[g])];
+        }
+        let (low, high): (&[u8; 64], &[u8; 64]) =
+            (bytemuck::cast_ref(&self.indices), bytemuck::cast_ref(&high));
+        for i in 0..64 {
+            fields.indices[i] = u16::from_le_bytes([low[i], high[i] & 1]);
+        }
+        for g in 0..8 {
             fields.set_multiplier(g, self.multipliers[g / 2] >> (4 * (g % 2)) & 15);
         }
-        fields.bits.copy_from_slice(self.signs.as_flattened());
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        let four = |index: u16| grids::IQ3_S[usize::from(index) & 511];
-        grids::join(four(indices[2 * i]), four(indices[2 * i + 1]))
+        fields.bits = *bytemuck::cast_ref(&self.signs);
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::codebook::{self, Bits, Codebook, Fields};
+use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
 
@@ -39,6 +39,7 @@ impl super::Block for Block {
 }
 
 impl Codebook for Block {
+    const GRID: Grid = Grid::Fours(&grids::IQ3_XXS);
     const BITS: Bits = Bits::Sign;
     const LARGEST: u8 = 62;
 
@@ -47,24 +48,13 @@ impl Codebook for Block {
     }
 
     #[inline(always)]
-    fn fields(&self) -> Fields {
-        let mut fields = Fields::ZERO;
-        for (index, &stored) in fields.indices.iter_mut().zip(self.indices.as_flattened().as_flattened()) {
-            *index = u16::from(stored);
+    fn fields(&self, fields: &mut Fields) {
+        let indices: &[u8; 64] = bytemuck::cast_ref(&self.indices);
+        for i in 0..64 {
+            fields.indices[i] = u16::from(indices[i]);
         }
-        for (g, signs) in self.signs.iter().enumerate() {
-            let signs = signs.get();
-            for i in 0..4 {
-                fields.bits[4 * g + i] = grids::even_signs(signs >> (7 * i));
-            }
-            fields.set_multiplier(g, (signs >> 28) as u8);
+        for g in 0..8 {
+            fields.set_even_signs(g, self.signs[g].get());
         }
-        fields
-    }
-
-    #[inline(always)]
-    fn entry(indices: &[u16; 64], i: usize) -> u64 {
-        let four = |index: u16| grids::IQ3_XXS[usize::from(index) & 255];
-        grids::join(four(indices[2 * i]), four(indices[2 * i + 1]))
     }
 }
