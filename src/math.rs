@@ -4,7 +4,8 @@
 
 /// Compiles one function body once per instruction set. `fn name(isa, arguments) -> Result { body }` becomes a
 /// function that dispatches on its `isa` argument; the compiler vectorizes each copy as far as that instruction
-/// set allows, and since float arithmetic may not be reordered or contracted, all copies give the same bits.
+/// set allows, and since float arithmetic may not be reordered or contracted, all copies give the same bits. The
+/// larger sets of x86 run the AVX2 copy; what the compiler takes for granted (NEON, SIMD128) is in the plain one.
 macro_rules! per_isa {
     ($(#[$attribute:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$attribute])*
@@ -18,8 +19,10 @@ macro_rules! per_isa {
             }
             match isa {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: an Isa other than Scalar is only ever handed out after detection.
-                $crate::simd::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::simd::Isa::Avx2 | $crate::simd::Isa::AvxVnni | $crate::simd::Isa::Avx512 => {
+                    // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2.
+                    unsafe { avx2($($arg),*) }
+                }
                 _ => body($($arg),*),
             }
         }

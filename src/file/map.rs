@@ -1,11 +1,10 @@
-//! Memory-mapped files: tensors are read from the page cache, only where they are touched.
+//! Memory-mapped files: tensors are read from the page cache, only where they are touched. A system that maps no
+//! files (WebAssembly) has them read into memory.
 
 use std::fs::File;
-use std::ops::Range;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-
-use memmap2::MmapOptions;
 
 use crate::error::{Error, Result};
 use crate::tensor::Bytes;
@@ -21,10 +20,23 @@ pub(super) fn map(path: &Path) -> Result<Bytes> {
     if metadata.len() == 0 {
         return Ok(Bytes::Static(&[]));
     }
+    contents(&file).map_err(io)
+}
+
+#[cfg(any(unix, windows))]
+fn contents(file: &File) -> io::Result<Bytes> {
     // SAFETY: the map is private and never written. That nobody else cuts the file while it is mapped is what
     // every program that maps files has to trust; the contents are only ever read as bytes, so a change in place
     // gives other numbers and nothing worse.
-    let map = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(io)?;
-    let all: Range<usize> = 0..map.len();
+    let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(file) }?;
+    let all = 0..map.len();
     Ok(Bytes::Mapped(Arc::new(map), all))
+}
+
+#[cfg(not(any(unix, windows)))]
+fn contents(mut file: &File) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut file, &mut bytes)?;
+    let all = 0..bytes.len();
+    Ok(Bytes::Shared(Arc::new(bytes), all))
 }

@@ -34,8 +34,10 @@ fn dot(weights: &[F16], input: &[F32]) -> f32 {
 pub(crate) fn add_scaled(isa: Isa, out: &mut [f32], factor: f32, row: &[F16]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: an Isa other than Scalar is only ever handed out after detection.
-        Isa::Avx2 => unsafe { avx2::add_scaled(out, factor, row) },
+        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
+            // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2 and F16C.
+            unsafe { avx2::add_scaled(out, factor, row) }
+        }
         _ => out.iter_mut().zip(row).for_each(|(out, value)| *out += factor * value.get()),
     }
 }

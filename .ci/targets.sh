@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The library on other machines: builds it for aarch64 and WebAssembly on x86-64 Debian and runs the tests of formats and
+# kernels there, under QEMU and node. Neither rustup's targets nor an Arm machine are needed: Debian's own cargo builds
+# the standard library from source. Root installs what is missing; anyone else is told. Takes CPU-minutes the first time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() {
+  echo "skipped: aarch64 and wasm32: $1"
+  [ "${HADAL_CI:-0}" != 1 ] || exit 1
+  exit 0
+}
+
+packages=(rustc-web cargo-web rust-web-src gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static lld-19 wasi-libc)
+command -v node >/dev/null || packages+=(nodejs)
+if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
+  command -v apt-get >/dev/null || skip "this is no Debian"
+  [ "$(id -u)" = 0 ] || skip "not root, and one of these packages is missing: ${packages[*]}"
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"; } >/dev/null ||
+    skip "apt-get found no ${packages[*]}"
+fi
+
+# Not rustup's compiler, which has no sources of the standard library. Only our own code is optimized:
+# the rest takes longer to optimize than to run.
+export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/other CARGO_INCREMENTAL=0
+profile=(--config profile.dev.debug=false --config profile.dev.opt-level=0 --config profile.dev.package.hadal.opt-level=2)
+formats=(--test dots --test formats --test format_properties)
+
+# on TARGET ARGUMENT...: a cargo command for the target. The bound is there for a program that hangs.
+on() {
+  local target=$1 command=$2
+  shift 2
+  echo "$target: cargo $command $*"
+  timeout 1800 /usr/bin/cargo "$command" --quiet --locked --no-default-features --target "$target" "${profile[@]}" "$@"
+}
+
+# Debian's WASI library in place of the one that a prebuilt standard library brings. It is too old to know pthread_join and
+# pthread_detach, which nothing reaches where no thread can start: the linker makes them a trap.
+wasi=/usr/lib/wasm32-wasi
+export CARGO_TARGET_WASM32_WASIP1_LINKER=wasm-ld-19
+export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128 -C link-self-contained=no -L native=$wasi \
+  -C link-arg=$wasi/crt1-command.o -C link-arg=--unresolved-symbols=ignore-all"
+export CARGO_TARGET_WASM32_WASIP1_RUNNER='node --no-warnings .ci/wasi.mjs'
+std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=)
+on wasm32-wasip1 test "${std[@]}" "${formats[@]}"
+
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64-static -L /usr/aarch64-linux-gnu'
+on aarch64-unknown-linux-gnu test -Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind --lib "${formats[@]}"
+
+# In a browser there is no WASI: the library has to compile without.
+export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS='-C target-feature=+simd128'
+on wasm32-unknown-unknown check "${std[@]}" --lib
