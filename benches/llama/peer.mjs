@@ -41,7 +41,7 @@ function heed(message) {
     if (name != null)
         buffers[name] = Number(mib);
     if (options.verbose)
-        process.stderr.write(message);
+        process.stderr.write(message.trimEnd() + "\n");
 }
 
 const depths = options.depth.split(",").map(Number);
