@@ -103,6 +103,13 @@ fn bad_input_is_told_in_one_line() {
         (2, "--repetitions", &["bench", "-r", "0"]),
         (2, "trained for 512", &["bench", "-p", "600"]),
         (2, "--n-prompt", &["bench", "-p", "x"]),
+        (2, "must be one of f32, f16, q4_0", &["bench", "--kernels", "--format", "q4_0,q9"]),
+        (2, "must be one of scalar", &["bench", "--kernels", "--isa", "mmx"]),
+        (2, "but two are compared", &["bench", "--kernels", "--compare", "scalar"]),
+        (2, "no whole number of blocks", &["bench", "--kernels", "--shape", "8x100"]),
+        (2, "at most", &["bench", "--kernels", "--rows", "1000000000000"]),
+        (2, "--kernels", &["bench", "--format", "q4_0"]),
+        (2, "--n-gen", &["bench", "--kernels", "-n", "8"]),
         (2, "shell", &["completions", "cmd.exe"]),
         (1, "no chat template", &["run", "x", "--chat"]),
         (1, "no chat template", &["run", "x", "--system", "y"]),
@@ -368,39 +375,4 @@ fn ctrl_c_in_a_chat_stops_the_answer() {
     assert_eq!(std::fs::read_to_string(status).unwrap(), "0\n");
     let history = std::fs::read_to_string(folder.path().join("hadal/history")).unwrap();
     assert!(history.contains("It was"), "{history:?}");
-}
-
-#[test]
-fn bench_rows_have_every_field() {
-    let with =
-        |form| ["bench", "-p", "16,8", "-n", "4", "-d", "0,5", "-r", "2", "-t", "1,2", "--output", form];
-    let rows: Value = serde_json::from_str(&text(&with("json"))).unwrap();
-    let rows = rows.as_array().unwrap();
-    let tests: Vec<_> =
-        rows.iter().map(|row| (row["threads"].as_u64().unwrap(), row["test"].as_str().unwrap())).collect();
-    let names = ["pp16", "pp8", "tg4", "pp16 @ d5", "pp8 @ d5", "tg4 @ d5"];
-    let expected: Vec<_> = [1, 2].iter().flat_map(|&threads| names.map(|name| (threads, name))).collect();
-    assert_eq!(tests, expected);
-    for row in rows {
-        for name in ["model", "format", "isa"] {
-            assert!(row[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {row}");
-        }
-        assert_eq!((&row["device"], &row["repetitions"]), (&"cpu".into(), &2.into()), "{row}");
-        let speed = |name: &str| row["tokens_per_second"][name].as_f64().unwrap();
-        assert!(speed("min") > 0.0 && speed("min") <= speed("median"), "{row}");
-        assert!(speed("median") <= speed("max") && speed("mean") <= speed("max"), "{row}");
-        assert!(
-            row["load_ms"].as_f64().unwrap() > 0.0 && row["first_token_ms"].as_f64().unwrap() > 0.0,
-            "{row}"
-        );
-        let memory = &row["peak_rss_bytes"];
-        assert!(
-            if cfg!(target_os = "linux") { memory.as_u64() > Some(1 << 20) } else { memory.is_null() },
-            "{row}"
-        );
-    }
-    let table = text(&with("md"));
-    assert!(table.lines().count() == 14 && table.contains("| pp16 @ d5 |"), "{table}");
-    let csv = text(&with("csv"));
-    assert!(csv.lines().count() == 13 && csv.contains("tokens_per_second.mean"), "{csv}");
 }

@@ -1,4 +1,4 @@
-//! `hadal bench`: how fast a model reads prompts and generates, as llama-bench measures it.
+//! `hadal bench`: how fast a model reads prompts and generates, as llama-bench measures it, and how fast kernels are.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::model::{FileArgs, NumericsArgs};
 use super::value;
+use kernels::KernelArgs;
 use report::{Row, Spread};
 
+mod kernels;
 mod report;
 
-/// Measure how fast a model is
+/// Measure how fast a model or a product of weights is
 #[derive(Args, Debug)]
 pub struct Bench {
     /// Prompt lengths to measure, like 512,128; 0: none
@@ -50,6 +52,9 @@ pub struct Bench {
 
     #[command(flatten)]
     numerics: NumericsArgs,
+
+    #[command(flatten)]
+    kernels: KernelArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -61,11 +66,14 @@ enum Output {
 
 /// Runs every test with every number of threads and prints a row each.
 pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
-    let tests = arguments.tests();
     let threads = match arguments.threads.as_slice() {
         [] => vec![None],
         list => list.iter().copied().map(Some).collect(),
     };
+    if arguments.kernels.kernels {
+        return arguments.kernels.bench(&threads, arguments.repetitions, arguments.output);
+    }
+    let tests = arguments.tests();
     let progress = ProgressBar::new((tests.len() * threads.len() * (arguments.repetitions + 1)) as u64);
     progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
     let mut rows = Vec::new();

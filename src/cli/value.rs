@@ -1,5 +1,8 @@
 //! How values on the command line are read, with messages that say what is allowed.
 
+use hadal::quant::{FORMATS, Format};
+use hadal::simd::Isa;
+
 /// A whole number of at least 1.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -55,6 +58,21 @@ pub fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     parsed.ok_or_else(|| "must be a token id, a sign and a number, like 15043+1 or 15043-inf".into())
 }
 
+/// The format named `text`, if it is one of weights.
+pub fn weight_format(text: &str) -> Result<&'static Format, String> {
+    Format::by_name(text).filter(|format| format.dot.is_some()).ok_or_else(|| {
+        let weights = FORMATS.iter().filter(|format| format.dot.is_some());
+        format!("must be one of {}", weights.map(|format| format.name).collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// An instruction set of this CPU.
+pub fn isa(text: &str) -> Result<Isa, String> {
+    Isa::available().find(|isa| isa.name() == text).ok_or_else(|| {
+        format!("must be one of {}", Isa::available().map(Isa::name).collect::<Vec<_>>().join(", "))
+    })
+}
+
 /// Text in which `\n`, `\t`, `\r`, `\"`, `\'` and `\\` are what they are in C; another backslash stays one.
 pub fn escaped(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
@@ -106,6 +124,11 @@ mod tests {
             ("bias without id", logit_bias("+1").is_err()),
             ("bias without number", logit_bias("7+x").is_err()),
             ("bias id too large", logit_bias("4294967296+1").is_err()),
+            ("format", weight_format("Q4_K").is_ok_and(|format| format.name == "q4_k")),
+            ("format unknown", weight_format("q4").is_err()),
+            ("format of activations", weight_format("q8_k").is_err()),
+            ("isa", isa("scalar") == Ok(Isa::Scalar)),
+            ("isa unknown", isa("mmx").is_err()),
             ("escapes", escaped(r#"a\n\t\"\\n\d\"#) == "a\n\t\"\\n\\d\\"),
         ];
         let failures: Vec<_> = checks.iter().filter(|(_, passed)| !passed).map(|(name, _)| name).collect();

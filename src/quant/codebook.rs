@@ -186,7 +186,17 @@ pub(super) mod avx2 {
         let multipliers = load32(bytemuck::cast_ref(&fields.multipliers));
         let mut integers = _mm256_setzero_si256();
         for g in 0..8 {
-            let entries = entries(B::GRID, &fields.indices, g);
+            // In place: as a function it is called eight times and not inlined.
+            let entries = match B::GRID {
+                Grid::Eights(grid) => {
+                    let at = |i: usize| grid[usize::from(fields.indices[4 * g + i])].cast_signed();
+                    _mm256_set_epi64x(at(3), at(2), at(1), at(0))
+                }
+                Grid::Fours(grid) => {
+                    let at = |i: usize| grid[usize::from(fields.indices[8 * g + i])].cast_signed();
+                    _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
+                }
+            };
             let set = bit_masks(u32::from_le_bytes(bits[g]));
             let x = load32i(&inputs[g]);
             let pairs = match B::BITS {
@@ -202,23 +212,5 @@ pub(super) mod avx2 {
             integers = _mm256_add_epi32(integers, products);
         }
         integers
-    }
-
-    /// Of the 32 weights of group `g`.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn entries(grid: Grid, indices: &[u16; 64], g: usize) -> __m256i {
-        match grid {
-            Grid::Eights(grid) => {
-                // A power of two: the mask spares the check of bounds.
-                let mask = grid.len() - 1;
-                let at = |i: usize| grid[usize::from(indices[4 * g + i]) & mask].cast_signed();
-                _mm256_set_epi64x(at(3), at(2), at(1), at(0))
-            }
-            Grid::Fours(grid) => {
-                let at = |i: usize| grid[usize::from(indices[8 * g + i])].cast_signed();
-                _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
-            }
-        }
     }
 }

@@ -75,7 +75,7 @@ pub fn print_markdown(rows: &[Row]) -> anyhow::Result<()> {
 }
 
 /// Prints an array of objects.
-pub fn print_json(rows: &[Row]) -> anyhow::Result<()> {
+pub fn print_json(rows: &[impl Serialize]) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     out.write_all(serde_json::to_string_pretty(rows)?.as_bytes())?;
     out.write_all(b"\n")?;
@@ -83,7 +83,7 @@ pub fn print_json(rows: &[Row]) -> anyhow::Result<()> {
 }
 
 /// Prints a header and a line a row; nested numbers are flattened with a dot.
-pub fn print_csv(rows: &[Row]) -> anyhow::Result<()> {
+pub fn print_csv(rows: &[impl Serialize]) -> anyhow::Result<()> {
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         let mut cells = Vec::new();

@@ -1,0 +1,212 @@
+//! `hadal bench --kernels`: how fast the products of every format are, next to how fast memory can be read.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use hadal::backend::cpu::{Activations, Cpu};
+use hadal::backend::{Backend, Hidden, Linear};
+use hadal::quant::{FORMATS, Format};
+use hadal::simd::Isa;
+use hadal::{Error, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::report::Spread;
+use super::{Output, report};
+use crate::cli::value;
+use shape::Shape;
+use table::Row;
+
+mod bandwidth;
+mod shape;
+mod table;
+
+/// How weights lie that are multiplied as they are stored.
+const NOT_PACKED: &str = "none";
+
+/// Flags of the kernel bench.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Kernels")]
+pub struct KernelArgs {
+    /// Measure the products of weights and activations, instead of a model
+    #[arg(long, conflicts_with_all = ["n_prompt", "n_gen", "depth", "activations", "cache_type"])]
+    pub kernels: bool,
+
+    /// Formats of the weights [default: all]
+    #[arg(long = "format", value_name = "LIST", value_delimiter = ',', requires = "kernels",
+        value_parser = value::weight_format)]
+    formats: Vec<&'static Format>,
+
+    /// Instruction sets, measured in turn [default: all of this CPU]
+    #[arg(long = "isa", value_name = "LIST", value_delimiter = ',', requires = "kernels",
+        value_parser = value::isa)]
+    isas: Vec<Isa>,
+
+    /// Two instruction sets, measured in turn, and the ratio of their speeds
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "kernels", conflicts_with = "isas",
+        value_parser = value::isa)]
+    compare: Vec<Isa>,
+
+    /// Tokens of the prefill phase; decode is 1 token
+    #[arg(long, value_name = "N", default_value = "512", requires = "kernels", allow_negative_numbers = true,
+        value_parser = value::count)]
+    rows: usize,
+
+    /// Outputs and inputs of the weights' matrix
+    #[arg(long, value_name = "NxK", default_value = "2048x2048", requires = "kernels",
+        value_parser = shape::shape)]
+    shape: Shape,
+
+    /// Multiply with one matrix again and again, which caches may hold, instead of reading many from memory
+    #[arg(long, requires = "kernels")]
+    cached: bool,
+}
+
+impl KernelArgs {
+    /// Measures everything with every number of threads and prints a row each.
+    pub fn bench(&self, threads: &[Option<usize>], repetitions: usize, output: Output) -> anyhow::Result<()> {
+        let isas = self.instruction_sets()?;
+        let formats: Vec<_> = FORMATS.iter().copied().filter(|format| self.measures(format)).collect();
+        for format in &formats {
+            self.shape.check(format, self.rows)?;
+        }
+        let progress = ProgressBar::new((threads.len() * formats.len() * 2) as u64);
+        progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+        let mut rows = Vec::new();
+        for &threads in threads {
+            progress.set_message("memory");
+            let cpu = |&isa: &Isa| Cpu::new(threads, Some(isa), Activations::Quantized);
+            let cpus = isas.iter().map(cpu).collect::<Result<Vec<_>>>()?;
+            let bandwidth = bandwidth::read(cpus[0].threads())?;
+            for &format in &formats {
+                let matrices = self.shape.matrices(format, self.cached)?;
+                // Prefill multiplies each weight so often that it does not matter where it comes from.
+                let decode = Test { phase: "decode", tokens: 1, matrices: &matrices, uncached: !self.cached };
+                let prefill =
+                    Test { phase: "prefill", tokens: self.rows, matrices: &matrices[..1], uncached: false };
+                for test in [decode, prefill] {
+                    progress.set_message(format!("{} {}", format.name, test.phase));
+                    rows.extend(self.measure(&test, &cpus, repetitions, bandwidth)?);
+                    progress.inc(1);
+                }
+            }
+        }
+        progress.finish_and_clear();
+        print(&rows, output)
+    }
+
+    /// # Errors
+    /// [`Error::Option`] if `--compare` does not name two.
+    fn instruction_sets(&self) -> Result<Vec<Isa>> {
+        match (self.compare.as_slice(), self.isas.as_slice()) {
+            ([], []) => Ok(Isa::available().collect()),
+            ([], list) | (list @ [_, _], _) => Ok(list.to_vec()),
+            (list, _) => {
+                Err(Error::option("--compare", format!("{} names, but two are compared", list.len())))
+            }
+        }
+    }
+
+    fn measures(&self, format: &Format) -> bool {
+        let chosen = self.formats.is_empty() || self.formats.iter().any(|row| std::ptr::eq(*row, format));
+        chosen && format.dot.is_some()
+    }
+
+    /// A row for each of `cpus`, which take turns: what else the machine does hits all alike.
+    fn measure(&self, test: &Test, cpus: &[Cpu], repetitions: usize, bandwidth: f64) -> Result<Vec<Row>> {
+        let mut cpus: Vec<_> = cpus.iter().map(|cpu| (cpu, test.isa(cpu), Vec::new())).collect();
+        if self.compare.is_empty() {
+            // A format without code for an instruction set runs the next slower one's.
+            cpus.dedup_by_key(|(_, isa, _)| *isa);
+        }
+        for repetition in 0..=repetitions {
+            for (cpu, _, times) in &mut cpus {
+                let time = test.run(cpu)?;
+                if repetition > 0 {
+                    times.push(time);
+                }
+            }
+        }
+        let mut rows: Vec<_> =
+            cpus.into_iter().map(|(cpu, isa, times)| self.row(test, cpu, isa, &times, bandwidth)).collect();
+        if let ([_, _], [a, b]) = (self.compare.as_slice(), rows.as_mut_slice()) {
+            let ratio = a.gbytes_per_second.median / b.gbytes_per_second.median;
+            (a.ratio, b.ratio) = (Some(ratio), Some(1.0 / ratio));
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, test: &Test, cpu: &Cpu, isa: Isa, times: &[Duration], bandwidth: f64) -> Row {
+        let Shape { outputs, inputs } = self.shape;
+        let per_second = |work: usize| {
+            let giga = (work * test.matrices.len()) as f64 / 1e9;
+            Spread::of(times.iter().map(|time| giga / time.as_secs_f64()).collect())
+        };
+        let gbytes_per_second = per_second(test.matrices[0].weight.bytes().len());
+        Row {
+            format: test.format().name,
+            isa: isa.name(),
+            pack: NOT_PACKED,
+            phase: test.phase,
+            threads: cpu.threads(),
+            rows: test.tokens,
+            n: outputs,
+            k: inputs,
+            gbytes_per_second,
+            gmacs_per_second: per_second(outputs * inputs * test.tokens),
+            read_gbytes_per_second: bandwidth,
+            share_of_bandwidth: test.uncached.then_some(gbytes_per_second.max / bandwidth),
+            ratio: None,
+        }
+    }
+}
+
+fn print(rows: &[Row], output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Md => table::print_markdown(rows),
+        Output::Json => report::print_json(rows),
+        Output::Csv => report::print_csv(rows),
+    }
+}
+
+/// A format's product with one number of tokens.
+struct Test<'a> {
+    phase: &'static str,
+    tokens: usize,
+    /// At least one, all of one format and shape.
+    matrices: &'a [Linear],
+    /// Whether they are read from memory.
+    uncached: bool,
+}
+
+impl Test<'_> {
+    fn format(&self) -> &'static Format {
+        self.matrices[0].weight.format()
+    }
+
+    /// The instruction set that `cpu` multiplies this format with.
+    fn isa(&self, cpu: &Cpu) -> Isa {
+        self.format().row_dot(cpu.isa()).map_or(Isa::Scalar, |dot| dot.isa())
+    }
+
+    /// The time of one product with each matrix.
+    fn run(&self, cpu: &Cpu) -> Result<Duration> {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let columns = self.matrices[0].weight.columns();
+        let values = (0..self.tokens * columns).map(|_| rng.f32() - 0.5).collect();
+        let input = Hidden::new(values, columns);
+        let start = Instant::now();
+        multiply(cpu, &input, self.matrices)?;
+        Ok(start.elapsed())
+    }
+}
+
+/// All matrices with the same input, on the threads of `cpu` as a model's pass runs on them.
+fn multiply(cpu: &Cpu, input: &Hidden, matrices: &[Linear]) -> Result<()> {
+    cpu.within(|| {
+        for matrix in matrices {
+            black_box(cpu.linear(input, &[matrix])?);
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,103 @@
+//! `hadal bench` from outside: the rows of a model's tests and of the kernels.
+#![allow(clippy::unwrap_used, reason = "a test that cannot do its steps must fail")]
+
+use std::process::Command;
+
+use hadal::quant::FORMATS;
+use serde_json::Value;
+
+/// Standard output of a run that must succeed, with nothing of the tester's environment that it would heed.
+fn text(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hadal"));
+    command.env_remove("HADAL_MODEL").env_remove("HADAL_ISA").args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn bench_rows_have_every_field() {
+    let with =
+        |form| ["bench", "-p", "16,8", "-n", "4", "-d", "0,5", "-r", "2", "-t", "1,2", "--output", form];
+    let rows: Value = serde_json::from_str(&text(&with("json"))).unwrap();
+    let rows = rows.as_array().unwrap();
+    let tests: Vec<_> =
+        rows.iter().map(|row| (row["threads"].as_u64().unwrap(), row["test"].as_str().unwrap())).collect();
+    let names = ["pp16", "pp8", "tg4", "pp16 @ d5", "pp8 @ d5", "tg4 @ d5"];
+    let expected: Vec<_> = [1, 2].iter().flat_map(|&threads| names.map(|name| (threads, name))).collect();
+    assert_eq!(tests, expected);
+    for row in rows {
+        for name in ["model", "format", "isa"] {
+            assert!(row[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {row}");
+        }
+        assert_eq!((&row["device"], &row["repetitions"]), (&"cpu".into(), &2.into()), "{row}");
+        let speed = |name: &str| row["tokens_per_second"][name].as_f64().unwrap();
+        assert!(speed("min") > 0.0 && speed("min") <= speed("median"), "{row}");
+        assert!(speed("median") <= speed("max") && speed("mean") <= speed("max"), "{row}");
+        assert!(
+            row["load_ms"].as_f64().unwrap() > 0.0 && row["first_token_ms"].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+        let memory = &row["peak_rss_bytes"];
+        assert!(
+            if cfg!(target_os = "linux") { memory.as_u64() > Some(1 << 20) } else { memory.is_null() },
+            "{row}"
+        );
+    }
+    let table = text(&with("md"));
+    assert!(table.lines().count() == 14 && table.contains("| pp16 @ d5 |"), "{table}");
+    let csv = text(&with("csv"));
+    assert!(csv.lines().count() == 13 && csv.contains("tokens_per_second.mean"), "{csv}");
+}
+
+/// `bench --kernels` with small matrices and `arguments`.
+fn kernel_rows(arguments: &[&str]) -> Vec<Value> {
+    let common =
+        ["bench", "--kernels", "--shape", "64x256", "--rows", "5", "-t", "2", "-r", "3", "-o", "json"];
+    let rows: Value = serde_json::from_str(&text(&[&common, arguments].concat())).unwrap();
+    rows.as_array().unwrap().clone()
+}
+
+#[test]
+fn kernel_rows_have_every_field() {
+    let rows = kernel_rows(&["--cached"]);
+    for format in FORMATS.iter().filter(|format| format.dot.is_some()) {
+        let of_format: Vec<_> = rows.iter().filter(|row| row["format"] == format.name).collect();
+        let arms = format.dot.as_ref().unwrap().arms.iter().filter(|arm| arm.isa.is_available()).count();
+        assert_eq!(of_format.len(), 2 * arms, "{}: {of_format:?}", format.name);
+        for (row, phase) in
+            of_format.iter().zip(["decode", "prefill"].iter().flat_map(|phase| vec![phase; arms]))
+        {
+            assert_eq!((&row["phase"], &row["pack"]), (&(*phase).into(), &"none".into()), "{row}");
+            let sizes = ["rows", "n", "k", "threads"].map(|name| row[name].as_u64().unwrap());
+            assert_eq!(sizes, [if *phase == "decode" { 1 } else { 5 }, 64, 256, 2], "{row}");
+            let [bytes, macs] =
+                ["gbytes_per_second", "gmacs_per_second"].map(|name| row[name]["median"].as_f64().unwrap());
+            let macs_per_byte = sizes[0] as f64 * 8.0 / format.bits_per_weight();
+            assert!(bytes > 0.0 && (macs / bytes / macs_per_byte - 1.0).abs() < 1e-6, "{row}");
+            assert!(row["share_of_bandwidth"].is_null() && row["ratio"].is_null(), "{row}");
+        }
+    }
+}
+
+#[test]
+fn two_kernels_are_compared() {
+    let rows = kernel_rows(&["--format", "q4_0", "--compare", "scalar,scalar"]);
+    let median = |row: &Value| row["gbytes_per_second"]["median"].as_f64().unwrap();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for pair in rows.chunks(2) {
+        let [ratio, inverse] = [0, 1].map(|side| pair[side]["ratio"].as_f64().unwrap());
+        assert!((ratio - median(&pair[0]) / median(&pair[1])).abs() < 1e-6, "{pair:?}");
+        assert!((ratio * inverse - 1.0).abs() < 1e-6, "{pair:?}");
+    }
+    let [share, fastest, memory] = [
+        &rows[0]["share_of_bandwidth"],
+        &rows[0]["gbytes_per_second"]["max"],
+        &rows[0]["read_gbytes_per_second"],
+    ]
+    .map(|number| number.as_f64().unwrap());
+    assert!((share * memory / fastest - 1.0).abs() < 1e-6, "{rows:?}");
+    assert!(rows[2]["phase"] == "prefill" && rows[2]["share_of_bandwidth"].is_null(), "{rows:?}");
+    let table = text(&["bench", "--kernels", "--format", "f32", "--shape", "9x8", "--cached", "-r", "1"]);
+    assert!(table.contains("| f32 | scalar | none | decode |") && table.contains("memory with"), "{table}");
+}
