@@ -10,7 +10,7 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::simd::Isa;
-use panel::Multiply;
+use panel::{Kernel, Multiply};
 
 pub mod le;
 pub mod panel;
@@ -125,7 +125,7 @@ pub struct Format {
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
     /// How many inputs are multiplied at once, slowest instruction set first.
-    panel: &'static [Multiply],
+    panel: &'static [Kernel],
 }
 
 /// How rows of a format are multiplied with an input vector.
@@ -292,7 +292,7 @@ impl Format {
     }
 
     /// Adds the kernels for many inputs.
-    pub(crate) const fn panel(mut self, kernels: &'static [Multiply]) -> Self {
+    const fn panel(mut self, kernels: &'static [Kernel]) -> Self {
         self.panel = kernels;
         self
     }
@@ -380,8 +380,18 @@ impl Format {
 
     /// The fastest kernel for many inputs that `isa` allows; `None` if there is none, and one row after the other has to
     /// be multiplied. Its results have the bits of [`Format::row_dot`]'s.
-    pub fn multiply(&self, isa: Isa) -> Option<Multiply> {
-        self.panel.iter().rev().find(|kernel| kernel.isa() <= isa && kernel.isa().is_available()).copied()
+    pub fn multiply(&'static self, isa: Isa) -> Option<Multiply> {
+        let input = self.dot.as_ref()?.input;
+        if std::ptr::eq(input, &f32::FORMAT) {
+            return Some(self.multiply_decoded(isa));
+        }
+        Multiply::new(self, input, self.panel, isa)
+    }
+
+    /// The kernel for many inputs that decodes the weights to f32. Its results have the bits of the f32 dot with decoded
+    /// weights.
+    pub fn multiply_decoded(&'static self, isa: Isa) -> Multiply {
+        Multiply::decoded(self, if isa.is_available() { isa } else { Isa::Scalar })
     }
 
     fn check(&self, bytes: usize, len: usize) -> Result<()> {

@@ -10,12 +10,14 @@
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
 //! columns.
 
+use super::le::F32;
 use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
-use super::{Format, q8_0, q8_1, q8_k};
+use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod float;
 
 /// Weight rows that one call of [`Multiply::run`] takes at most.
 pub const ROWS: usize = PANELS * PANEL_ROWS;
@@ -30,7 +32,16 @@ type Tile = [[f32; PANEL_ROWS]; PANELS];
 /// Multiplies rows of weights of one format with many inputs, on one instruction set. See [`Format::multiply`].
 #[derive(Clone, Copy, Debug)]
 pub struct Multiply {
-    pub(super) isa: Isa,
+    format: &'static Format,
+    /// What inputs are quantized to.
+    input: &'static Format,
+    kernel: Kernel,
+}
+
+/// A row of a format's kernels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub isa: Isa,
     /// Whether codes are widened to 16 bits, weights and inputs alike: the products of two full bytes do not fit the
     /// instruction that sums them.
     wide: bool,
@@ -42,6 +53,8 @@ pub struct Multiply {
 /// Up to [`ROWS`] weight rows and all inputs.
 #[derive(Clone, Copy, Debug)]
 struct Product<'a> {
+    isa: Isa,
+    format: &'static Format,
     weights: &'a [u8],
     rows: usize,
     inputs: &'a Inputs,
@@ -57,6 +70,8 @@ pub struct Inputs {
     /// Steps of four i8, or two i16, of each run.
     codes: Vec<[u8; 4]>,
     runs: Vec<Run>,
+    /// f32 inputs have these instead: rows × columns.
+    floats: Vec<f32>,
 }
 
 /// What belongs to 256 codes of one input.
@@ -93,98 +108,111 @@ pub struct Scratch {
     parts: Vec<Parts>,
     term_parts: Vec<TermParts>,
     tiles: Vec<Tile>,
+    /// Decoded weights: rows × columns.
+    floats: Vec<f32>,
 }
 
 /// The kernels for blocks of the family [`Terms`].
-pub(super) const fn terms<B: Terms>() -> &'static [Multiply] {
+pub(super) const fn terms<B: Terms>() -> &'static [Kernel] {
     const {
         &[
             #[cfg(target_arch = "x86_64")]
-            Multiply { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::terms::<B> },
+            Kernel { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::terms::<B> },
         ]
     }
 }
 
 /// The kernels for blocks of the family [`Scaled`].
-pub(super) const fn scaled<B: Scaled>() -> &'static [Multiply] {
+pub(super) const fn scaled<B: Scaled>() -> &'static [Kernel] {
     const {
         &[
             #[cfg(target_arch = "x86_64")]
-            Multiply { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::scaled::<B> },
+            Kernel { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::scaled::<B> },
         ]
     }
 }
 
 impl Multiply {
-    /// The instruction set it runs on.
-    pub fn isa(self) -> Isa {
-        self.isa
+    /// The fastest of `kernels` that `isa` allows.
+    pub(super) fn new(
+        format: &'static Format,
+        input: &'static Format,
+        kernels: &[Kernel],
+        isa: Isa,
+    ) -> Option<Self> {
+        let kernel =
+            kernels.iter().rev().find(|kernel| kernel.isa <= isa && kernel.isa.is_available()).copied()?;
+        Some(Multiply { format, input, kernel })
     }
 
-    /// Whether `inputs` are prepared as this kernel needs them, from blocks of `format`.
-    pub fn takes(self, inputs: &Inputs, format: &'static Format) -> bool {
-        std::ptr::eq(inputs.format, format) && inputs.wide == self.wide
+    /// Weights of any format decoded to f32, with f32 inputs. `isa` is available.
+    pub(super) fn decoded(format: &'static Format, isa: Isa) -> Self {
+        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, wide: false, call: float::decoded } }
+    }
+
+    /// The instruction set it runs on.
+    pub fn isa(self) -> Isa {
+        self.kernel.isa
+    }
+
+    /// What inputs are quantized to.
+    pub fn input(self) -> &'static Format {
+        self.input
+    }
+
+    /// Whether `inputs` are prepared as this kernel needs them.
+    pub fn takes(self, inputs: &Inputs) -> bool {
+        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
     }
 
     /// Rows of quantized inputs, one after the other, as this kernel reads them.
     ///
     /// # Panics
-    /// If `blocks` is not `rows` × `columns` of `format`, or `format` is no input of quantized weights.
-    pub fn prepare(self, format: &'static Format, blocks: &[u8], columns: usize) -> Inputs {
-        let row_bytes = format.bytes_for(columns).expect("whole blocks");
+    /// If `blocks` is no whole number of rows of `columns` of the format [`Multiply::input`].
+    pub fn prepare(self, blocks: &[u8], columns: usize) -> Inputs {
+        let row_bytes = self.input.bytes_for(columns).expect("whole blocks");
+        assert!(blocks.len().is_multiple_of(row_bytes), "whole rows");
         let rows = blocks.len() / row_bytes;
-        let runs = columns.div_ceil(PANEL_COLUMNS);
-        let steps = if self.wide { PANEL_COLUMNS / 2 } else { PANEL_COLUMNS / 4 };
         let mut inputs = Inputs {
-            format,
-            wide: self.wide,
+            format: self.input,
+            wide: self.kernel.wide,
             rows,
             columns,
-            codes: vec![[0; 4]; runs * rows * steps],
-            runs: vec![Run::default(); runs * rows],
+            codes: Vec::new(),
+            runs: Vec::new(),
+            floats: Vec::new(),
         };
+        if std::ptr::eq(self.input, &f32::FORMAT) {
+            inputs.floats.extend(bytemuck::cast_slice::<_, F32>(blocks).iter().map(|value| value.get()));
+            return inputs;
+        }
+        let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
+        inputs.codes = vec![[0; 4]; runs * inputs.steps()];
+        inputs.runs = vec![Run::default(); runs];
         for (row, blocks) in blocks.chunks_exact(row_bytes).enumerate() {
-            if std::ptr::eq(format, &q8_k::FORMAT) {
-                for (run, block) in bytemuck::cast_slice::<_, q8_k::Block>(blocks).iter().enumerate() {
-                    let (codes, run) = inputs.run_mut(run, row);
-                    run.scales[0] = block.scale.get();
-                    place(codes, run, 0, &block.codes);
-                }
-                continue;
-            }
-            for (i, block) in blocks.chunks_exact(format.block_bytes).enumerate() {
-                let (codes, run) = inputs.run_mut(i / 8, row);
-                if std::ptr::eq(format, &q8_1::FORMAT) {
-                    let block: &q8_1::Block = bytemuck::from_bytes(block);
-                    (run.scales[i % 8], run.value_sums[i % 8]) = (block.scale.get(), block.sum.get());
-                    place(codes, run, i % 8, &block.codes);
-                } else {
-                    assert!(std::ptr::eq(format, &q8_0::FORMAT), "{} is no input of weights", format.name);
-                    let block: &q8_0::Block = bytemuck::from_bytes(block);
-                    run.scales[i % 8] = block.scale.get();
-                    place(codes, run, i % 8, &block.codes);
-                }
-            }
+            inputs.fill(row, blocks);
         }
         inputs
     }
 
-    /// Dots of all rows in `weights` (at most [`ROWS`]) with all inputs: `out(input, dots)` is called for each input.
+    /// Dots of all rows in `weights` (at most [`ROWS`] of `row_bytes`) with all inputs: `out(input, dots)` is called for
+    /// each input.
     ///
     /// # Panics
     /// If `weights` is not up to [`ROWS`] rows of as many columns as the inputs have, or [`Multiply::takes`] denies.
     pub fn run(
         self,
         weights: &[u8],
-        row_bytes: usize,
         inputs: &Inputs,
         scratch: &mut Scratch,
         mut out: impl FnMut(usize, &[f32]),
     ) {
+        let row_bytes = self.format.bytes_for(inputs.columns).expect("whole blocks");
         let rows = weights.len() / row_bytes;
-        assert!(rows <= ROWS && weights.len() == rows * row_bytes && inputs.wide == self.wide);
-        // SAFETY: `Format::multiply` is the only giver and takes only what this CPU can run.
-        unsafe { (self.call)(Product { weights, rows, inputs }, scratch) };
+        assert!(rows <= ROWS && weights.len() == rows * row_bytes && self.takes(inputs), "rows that fit");
+        let product = Product { isa: self.kernel.isa, format: self.format, weights, rows, inputs };
+        // SAFETY: `new` takes only what this CPU can run, `decoded` is safe to call.
+        unsafe { (self.kernel.call)(product, scratch) };
         for (input, tile) in scratch.tiles[..inputs.rows].iter().enumerate() {
             out(input, &tile.as_flattened()[..rows]);
         }
@@ -208,6 +236,28 @@ fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
 }
 
 impl Inputs {
+    /// Places the blocks of a row.
+    fn fill(&mut self, row: usize, blocks: &[u8]) {
+        for (i, block) in blocks.chunks_exact(self.format.block_bytes).enumerate() {
+            if std::ptr::eq(self.format, &q8_k::FORMAT) {
+                let block: &q8_k::Block = bytemuck::from_bytes(block);
+                let (codes, run) = self.run_mut(i, row);
+                run.scales[0] = block.scale.get();
+                place(codes, run, 0, &block.codes);
+            } else if std::ptr::eq(self.format, &q8_1::FORMAT) {
+                let block: &q8_1::Block = bytemuck::from_bytes(block);
+                let (codes, run) = self.run_mut(i / 8, row);
+                (run.scales[i % 8], run.value_sums[i % 8]) = (block.scale.get(), block.sum.get());
+                place(codes, run, i % 8, &block.codes);
+            } else {
+                let block: &q8_0::Block = bytemuck::from_bytes(block);
+                let (codes, run) = self.run_mut(i / 8, row);
+                run.scales[i % 8] = block.scale.get();
+                place(codes, run, i % 8, &block.codes);
+            }
+        }
+    }
+
     /// Of a run of columns.
     #[inline(always)]
     fn steps(&self) -> usize {
