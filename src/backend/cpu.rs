@@ -12,6 +12,7 @@ use crate::tensor::Tensor;
 
 mod attention;
 mod matmul;
+pub mod pool;
 
 /// What weights are multiplied with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
