@@ -11,19 +11,16 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long a waiting thread spins. Longer than the caller takes between two regions of a token.
-const SPIN: Duration = Duration::from_micros(40);
-/// How often it then offers its core to others before it sleeps.
-const YIELDS: usize = 4;
-/// A caller that waits for the last part this long, and longer than four parts take, waits for a worker without a core.
-const STALL: Duration = Duration::from_micros(150);
-/// How many regions the caller runs alone after a stall; twice as many after each further one, up to the last number.
-const ALONE: [u32; 2] = [128, 4096];
+mod bed;
+mod crowd;
+
+use bed::{Bed, lock};
+use crowd::Crowd;
 
 /// Threads that run the parts of one region at a time. Dropping it ends them.
 #[derive(Debug)]
@@ -238,104 +235,6 @@ impl Shared {
     }
 }
 
-/// Whether other programs want the cores. A worker that loses its core inside of a part stalls the caller for as long as
-/// the system lets others run, a thousand times what the part would take; then one thread is faster than two.
-#[derive(Debug)]
-struct Crowd {
-    /// Regions that the caller is still to run alone.
-    alone: AtomicU32,
-    /// How many it will be after the next stall. Each region without one takes one off.
-    next: AtomicU32,
-}
-
-impl Crowd {
-    fn new() -> Self {
-        Crowd { alone: AtomicU32::new(0), next: AtomicU32::new(ALONE[0]) }
-    }
-
-    /// Whether the region that begins should be run alone. Callers that race may count one region for two.
-    fn keeps_away(&self) -> bool {
-        let alone = self.alone.load(Ordering::Relaxed);
-        if alone > 0 {
-            self.alone.store(alone - 1, Ordering::Relaxed);
-        }
-        alone > 0
-    }
-
-    /// Takes note of a region of which the caller ran `own` parts in the time `working`, and then waited.
-    fn judge(&self, own: u32, working: Duration, waited: Duration) {
-        let next = self.next.load(Ordering::Relaxed);
-        if waited > STALL.max(4 * working / own.max(1)) {
-            self.alone.store(next, Ordering::Relaxed);
-            self.next.store((2 * next).min(ALONE[1]), Ordering::Relaxed);
-        } else {
-            self.next.store((next - 1).max(ALONE[0]), Ordering::Relaxed);
-        }
-    }
-}
-
-/// Where threads wait and, when that takes long, sleep.
-#[derive(Debug, Default)]
-struct Bed {
-    sleepers: AtomicUsize,
-    lock: Mutex<()>,
-    alarm: Condvar,
-}
-
-impl Bed {
-    /// Returns when `ready`. Whoever makes it so calls [`Bed::wake`] afterwards.
-    fn wait(&self, ready: impl Fn() -> bool) {
-        if spin(&ready) {
-            return;
-        }
-        let mut guard = lock(&self.lock);
-        // Announced before the last look: either that look sees the change, or `wake` sees the sleeper.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !ready() {
-            guard = self.alarm.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn wake(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // A sleeper that has looked but does not sleep yet holds the lock.
-            drop(lock(&self.lock));
-            self.alarm.notify_all();
-        }
-    }
-}
-
-/// Spins, then yields; whether it became `ready` meanwhile.
-fn spin(ready: &impl Fn() -> bool) -> bool {
-    /// Looks between two looks at the clock.
-    const LOOKS: usize = 32;
-    if ready() {
-        return true;
-    }
-    let start = Instant::now();
-    while start.elapsed() < SPIN {
-        for _ in 0..LOOKS {
-            if ready() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-    }
-    for _ in 0..YIELDS {
-        std::thread::yield_now();
-        if ready() {
-            return true;
-        }
-    }
-    false
-}
-
-/// No code that can panic runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The start of a slice whose parts go to different threads.
 struct Start<T>(*mut T);
 
@@ -353,6 +252,8 @@ impl<T> Start<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn pool(threads: usize) -> Pool {
@@ -429,22 +330,6 @@ mod tests {
             }
         });
         assert_eq!(count.into_inner(), 3 * 500 * 20);
-    }
-
-    #[test]
-    fn a_stall_keeps_the_caller_alone_for_longer_each_time() {
-        let crowd = Crowd::new();
-        let micros = Duration::from_micros;
-        crowd.judge(4, micros(20), micros(100)); // Short.
-        crowd.judge(4, micros(2000), micros(1900)); // Long, but so are the parts.
-        assert!(!crowd.keeps_away());
-        for regions in [128, 256, 512, 1024, 2048, 4096, 4096] {
-            crowd.judge(4, micros(20), micros(3000));
-            assert_eq!((0..10_000).filter(|_| crowd.keeps_away()).count(), regions);
-        }
-        (0..4096).for_each(|_| crowd.judge(4, micros(20), micros(1)));
-        crowd.judge(0, micros(0), micros(3000));
-        assert_eq!((0..10_000).filter(|_| crowd.keeps_away()).count(), 128);
     }
 
     #[test]
