@@ -6,7 +6,9 @@
 //! the threads cost nothing, and another program's threads get the cores. Where other programs do take the cores, regions
 //! are run alone for a while ([`Crowd`]).
 //!
-//! Measured with `cargo bench --bench pool` on two Zen 3 cores: see that file.
+//! `cargo bench --bench pool` on two Zen 3 cores, which others used too, so the fastest of some hundred samples: a region of
+//! 8 parts of 0.6 µs takes 4.9 µs on one thread and 2.9 µs on two. With rayon it takes 5.1 µs on two: by the time its second
+//! thread is there, the first has done the parts.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
