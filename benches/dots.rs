@@ -97,7 +97,8 @@ fn panel(bencher: Bencher<'_, '_>, case: &Case) {
     let weights = vec![0x11; panel::ROWS * format.bytes_for(COLUMNS).unwrap()];
     let input = format.dot.as_ref().unwrap().input;
     let row = quantize(input, case.isa, &numbers()[..COLUMNS]);
-    let inputs = kernel.prepare(&row.repeat(INPUTS), COLUMNS);
+    let mut inputs = kernel.prepare(INPUTS, COLUMNS);
+    inputs.runs_mut().for_each(|mut run| run.fill(&row.repeat(INPUTS)));
     let mut scratch = panel::Scratch::default();
     bencher.counter(ItemsCount::new(panel::ROWS * COLUMNS * INPUTS)).bench_local(|| {
         kernel.run(black_box(&weights), black_box(&inputs), &mut scratch, |_, dots| {

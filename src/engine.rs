@@ -86,7 +86,8 @@ pub struct Engine {
     cache: KvCache,
     /// What the cache holds.
     tokens: Vec<u32>,
-    logits: Vec<f32>,
+    /// One row.
+    logits: Hidden,
     batch: usize,
     info: Info,
     interrupt: Interrupt,
@@ -139,7 +140,7 @@ impl Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),
             template: Template::from_metadata(&weights.metadata)?,
             tokens: Vec::with_capacity(context),
-            logits: Vec::new(),
+            logits: Hidden::empty(),
             batch: options.batch,
             interrupt: Interrupt::default(),
             model,
@@ -208,10 +209,9 @@ impl Engine {
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.check(tokens)?;
         for batch in tokens.chunks(self.batch) {
-            let logits = self.forward(batch, Outputs::Last)?;
-            self.logits = logits.into_values();
+            self.logits = self.forward(batch, Outputs::Last)?;
         }
-        Ok(&self.logits)
+        Ok(self.logits.values())
     }
 
     /// Appends one token and returns the logits that follow it.
@@ -276,8 +276,7 @@ impl Engine {
 
     /// Runs the model; if it fails the cache is as before.
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
-        let (model, cache, ops) = (&self.model, &mut self.cache, &self.cpu);
-        match ops.within(|| model.forward(tokens, cache, outputs, ops)) {
+        match self.model.forward(tokens, &mut self.cache, outputs, &self.cpu) {
             Ok(logits) => {
                 self.tokens.extend_from_slice(tokens);
                 Ok(logits)

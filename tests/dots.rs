@@ -216,7 +216,8 @@ fn many_inputs_at_once_give_the_bits_of_the_scalar_dot() {
             let scalar = format.row_dot(Isa::Scalar).unwrap();
             for isa in Isa::available() {
                 let Some(multiply) = format.multiply(isa) else { continue };
-                let inputs = multiply.prepare(&blocks, columns);
+                let mut inputs = multiply.prepare(tokens, columns);
+                inputs.runs_mut().for_each(|mut run| run.fill(&blocks));
                 multiply.run(&weights, &inputs, &mut scratch, |token, dots| {
                     for (row, &found) in dots.iter().enumerate() {
                         let expected = scalar

@@ -165,14 +165,8 @@ impl Multiply {
         std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
     }
 
-    /// Rows of quantized inputs, one after the other, as this kernel reads them.
-    ///
-    /// # Panics
-    /// If `blocks` is no whole number of rows of `columns` of the format [`Multiply::input`].
-    pub fn prepare(self, blocks: &[u8], columns: usize) -> Inputs {
-        let row_bytes = self.input.bytes_for(columns).expect("whole blocks");
-        assert!(blocks.len().is_multiple_of(row_bytes), "whole rows");
-        let rows = blocks.len() / row_bytes;
+    /// Room for `rows` inputs of `columns`, to be filled run by run.
+    pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
         let mut inputs = Inputs {
             format: self.input,
             wide: self.kernel.wide,
@@ -183,14 +177,11 @@ impl Multiply {
             floats: Vec::new(),
         };
         if std::ptr::eq(self.input, &f32::FORMAT) {
-            inputs.floats.extend(bytemuck::cast_slice::<_, F32>(blocks).iter().map(|value| value.get()));
-            return inputs;
-        }
-        let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
-        inputs.codes = vec![[0; 4]; runs * inputs.steps()];
-        inputs.runs = vec![Run::default(); runs];
-        for (row, blocks) in blocks.chunks_exact(row_bytes).enumerate() {
-            inputs.fill(row, blocks);
+            inputs.floats = vec![0.0; rows * columns];
+        } else {
+            let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
+            inputs.codes = vec![[0; 4]; runs * inputs.steps()];
+            inputs.runs = vec![Run::default(); runs];
         }
         inputs
     }
@@ -236,26 +227,22 @@ fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
 }
 
 impl Inputs {
-    /// Places the blocks of a row.
-    fn fill(&mut self, row: usize, blocks: &[u8]) {
-        for (i, block) in blocks.chunks_exact(self.format.block_bytes).enumerate() {
-            if std::ptr::eq(self.format, &q8_k::FORMAT) {
-                let block: &q8_k::Block = bytemuck::from_bytes(block);
-                let (codes, run) = self.run_mut(i, row);
-                run.scales[0] = block.scale.get();
-                place(codes, run, 0, &block.codes);
-            } else if std::ptr::eq(self.format, &q8_1::FORMAT) {
-                let block: &q8_1::Block = bytemuck::from_bytes(block);
-                let (codes, run) = self.run_mut(i / 8, row);
-                (run.scales[i % 8], run.value_sums[i % 8]) = (block.scale.get(), block.sum.get());
-                place(codes, run, i % 8, &block.codes);
-            } else {
-                let block: &q8_0::Block = bytemuck::from_bytes(block);
-                let (codes, run) = self.run_mut(i / 8, row);
-                run.scales[i % 8] = block.scale.get();
-                place(codes, run, i % 8, &block.codes);
-            }
-        }
+    /// All parts, which threads may fill side by side.
+    pub fn runs_mut(&mut self) -> impl ExactSizeIterator<Item = InputRun<'_>> {
+        let (format, rows, columns, steps) = (self.format, self.rows, self.columns, self.steps());
+        let float = std::ptr::eq(format, &f32::FORMAT);
+        let runs = if float { 1 } else { columns.div_ceil(PANEL_COLUMNS) };
+        let mut codes = self.codes.chunks_mut((rows * steps).max(1));
+        let mut numbers = self.runs.chunks_mut(rows.max(1));
+        let mut floats = Some(self.floats.as_mut_slice());
+        (0..runs).map(move |index| InputRun {
+            format,
+            columns,
+            index,
+            codes: codes.next().unwrap_or_default(),
+            runs: numbers.next().unwrap_or_default(),
+            floats: floats.take().unwrap_or_default(),
+        })
     }
 
     /// Of a run of columns.
@@ -263,10 +250,59 @@ impl Inputs {
     fn steps(&self) -> usize {
         if self.wide { PANEL_COLUMNS / 2 } else { PANEL_COLUMNS / 4 }
     }
+}
 
-    fn run_mut(&mut self, run: usize, row: usize) -> (&mut [[u8; 4]], &mut Run) {
-        let (index, steps) = (run * self.rows + row, self.steps());
-        (&mut self.codes[index * steps..][..steps], &mut self.runs[index])
+/// The columns from `256 * index` on of all inputs, to be filled; f32 inputs are one run.
+#[derive(Debug)]
+pub struct InputRun<'a> {
+    format: &'static Format,
+    columns: usize,
+    index: usize,
+    codes: &'a mut [[u8; 4]],
+    runs: &'a mut [Run],
+    floats: &'a mut [f32],
+}
+
+impl InputRun<'_> {
+    /// `blocks`: all inputs, whole rows of the format that [`Multiply::input`] names.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn fill(&mut self, blocks: &[u8]) {
+        if std::ptr::eq(self.format, &f32::FORMAT) {
+            for (out, value) in self.floats.iter_mut().zip(bytemuck::cast_slice::<_, F32>(blocks)) {
+                *out = value.get();
+            }
+            return;
+        }
+        let row_bytes = self.format.bytes_for(self.columns).expect("whole blocks");
+        let per_run = PANEL_COLUMNS / self.format.block_len;
+        let from = self.index * per_run * self.format.block_bytes;
+        let to = row_bytes.min(from + per_run * self.format.block_bytes);
+        let steps = self.codes.len() / self.runs.len();
+        let rows = self.codes.chunks_exact_mut(steps).zip(self.runs.iter_mut());
+        for ((codes, run), blocks) in rows.zip(blocks.chunks_exact(row_bytes)) {
+            place_run(self.format, codes, run, &blocks[from..to]);
+        }
+    }
+}
+
+/// Up to 256 columns of an input.
+fn place_run(format: &'static Format, codes: &mut [[u8; 4]], run: &mut Run, blocks: &[u8]) {
+    for (i, block) in blocks.chunks_exact(format.block_bytes).enumerate() {
+        if std::ptr::eq(format, &q8_k::FORMAT) {
+            let block: &q8_k::Block = bytemuck::from_bytes(block);
+            run.scales[i] = block.scale.get();
+            place(codes, run, i, &block.codes);
+        } else if std::ptr::eq(format, &q8_1::FORMAT) {
+            let block: &q8_1::Block = bytemuck::from_bytes(block);
+            (run.scales[i], run.value_sums[i]) = (block.scale.get(), block.sum.get());
+            place(codes, run, i, &block.codes);
+        } else {
+            let block: &q8_0::Block = bytemuck::from_bytes(block);
+            run.scales[i] = block.scale.get();
+            place(codes, run, i, &block.codes);
+        }
     }
 }
 
@@ -281,6 +317,15 @@ impl Panel {
 }
 
 impl Scratch {
+    /// What it holds.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.panels[..])
+            + size_of_val(&self.parts[..])
+            + size_of_val(&self.term_parts[..])
+            + size_of_val(&self.tiles[..])
+            + size_of_val(&self.floats[..])
+    }
+
     /// Zeroed tiles for `sums` sums of each input, and room for panels.
     fn reset(&mut self, tiles: usize) {
         self.tiles.clear();

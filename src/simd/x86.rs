@@ -54,6 +54,14 @@ pub fn store8f(values: &mut [f32; 8], v: __m256) {
     unsafe { _mm256_storeu_ps(values.as_mut_ptr(), v) }
 }
 
+/// 16 bytes to memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store16(bytes: &mut [u8; 16], v: __m128i) {
+    // SAFETY: the reference proves 16 writable bytes; `storeu` asks for no alignment.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), v) }
+}
+
 /// 8 IEEE halves from memory of any alignment, as floats. Exact.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::{Backend, Hidden, Linear};
+use hadal::backend::{Backend, Hidden, Linear, Source};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 use hadal::{Error, Result};
@@ -201,12 +201,12 @@ impl Test<'_> {
     }
 }
 
-/// All matrices with the same input, on the threads of `cpu` as a model's pass runs on them.
+/// All matrices with the same input, one after the other, as a model's pass multiplies.
 fn multiply(cpu: &Cpu, input: &Hidden, matrices: &[Linear]) -> Result<()> {
-    cpu.within(|| {
-        for matrix in matrices {
-            black_box(cpu.linear(input, &[matrix])?);
-        }
-        Ok(())
-    })
+    for matrix in matrices {
+        let mut out = [Hidden::empty()];
+        cpu.linear(Source::Plain(input), &[matrix], &mut out)?;
+        black_box(out);
+    }
+    Ok(())
 }
