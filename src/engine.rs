@@ -38,6 +38,8 @@ pub struct Options {
     pub isa: Option<Isa>,
     /// What weights are multiplied with.
     pub activations: Activations,
+    /// Whether weights are repacked for prompts, some rows at a time: faster, the same bits. See `Cpu::with_repack`.
+    pub repack: bool,
     /// How keys and values are stored.
     pub cache: CacheType,
     /// Tokens of a prompt that are computed together; never changes a result.
@@ -51,6 +53,7 @@ impl Default for Options {
             threads: None,
             isa: None,
             activations: Activations::default(),
+            repack: true,
             cache: CacheType::default(),
             batch: 256,
         }
@@ -118,6 +121,12 @@ impl Engine {
         Engine::from_weights(&Weights::from_static("the embedded Austen model", AUSTEN)?, options)
     }
 
+    /// Bytes of repacked weights and of what else the kernels for prompts keep: so far, and all there will be once a
+    /// prompt of a whole batch was read.
+    pub fn repack_bytes(&self) -> usize {
+        self.cpu.scratch_bytes()
+    }
+
     /// Builds an engine from an opened file.
     ///
     /// # Errors
@@ -134,7 +143,7 @@ impl Engine {
             return Err(Error::option("--batch-size", "0 tokens: at least 1 is needed"));
         }
         let context = context(model.config().context, options.context)?;
-        let cpu = Cpu::new(options.threads, options.isa, options.activations)?;
+        let cpu = Cpu::new(options.threads, options.isa, options.activations)?.with_repack(options.repack);
         let cache = KvCache::new(&model.cache_shape(), options.cache, context)?;
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),

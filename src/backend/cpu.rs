@@ -7,7 +7,8 @@ use super::hidden::Spares;
 use super::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
-use crate::quant::panel::Scratch;
+use crate::quant::Format;
+use crate::quant::panel::{Multiply, Scratch};
 use crate::simd::Isa;
 use crate::tensor::Tensor;
 
@@ -72,6 +73,17 @@ impl Cpu {
     pub fn with_repack(mut self, repack: bool) -> Self {
         self.repack = repack;
         self
+    }
+
+    /// The kernel that repacks weights of `format` for a product with `tokens`; `None` if they are multiplied as stored.
+    pub fn panel(&self, format: &'static Format, tokens: usize) -> Option<Multiply> {
+        /// For fewer tokens unpacking takes longer than it saves.
+        const WORTH_UNPACKING: usize = 4;
+        match self.activations {
+            Activations::Float if format.block_len > 1 => Some(format.multiply_decoded(self.isa)),
+            _ if tokens >= WORTH_UNPACKING && self.repack => format.multiply(self.isa),
+            _ => None,
+        }
     }
 
     /// Bytes of repacked weights and of what else the kernels for many tokens keep.

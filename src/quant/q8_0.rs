@@ -93,7 +93,9 @@ pub(super) mod avx2 {
     use bytemuck::Pod;
 
     use super::Block;
-    use crate::simd::x86::{dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, sum4_i32};
+    use crate::simd::x86::{
+        dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, prefetch_next_rows, sum4_i32,
+    };
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[Block]) -> f32 {
@@ -154,6 +156,7 @@ pub(super) mod avx2 {
         let blocks = input.len();
         let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
         for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows([a, b, c, d], i);
             let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
             let codes = load32i(&x.codes);
             let products = [products(a, codes), products(b, codes), products(c, codes), products(d, codes)];

@@ -6,15 +6,13 @@ use std::ops::Range;
 
 use super::matrix::{Block, Matrix};
 use super::source::Input;
-use super::{Activations, Cpu, rows};
+use super::{Cpu, rows};
 use crate::backend::{Hidden, Linear, MOST_TOGETHER, Source};
 use crate::error::{Error, Result};
 use crate::quant::panel::{self, Multiply, Scratch};
 use crate::quant::{Format, RowDot};
 use crate::tensor::Tensor;
 
-/// Tokens from which on weights are unpacked into panels: for fewer that takes longer than it saves.
-const PANEL_TOKENS: usize = 4;
 /// Weight rows of a task are a multiple of this.
 const ROW_STEP: usize = 16;
 /// Bytes of weights of a task: half a second-level cache or less, and microseconds of work.
@@ -135,12 +133,7 @@ impl<'a> Product<'a> {
         let format = weight.format();
         let unusable = || Error::tensor(weight.name(), format!("{} is not a type of weights", format.name));
         let dot = format.row_dot(cpu.isa).ok_or_else(unusable)?;
-        let decodes = cpu.activations == Activations::Float && format.block_len > 1;
-        let panel = match source.rows() {
-            _ if decodes => Some(format.multiply_decoded(cpu.isa)),
-            PANEL_TOKENS.. if cpu.repack => format.multiply(cpu.isa),
-            _ => None,
-        };
+        let panel = cpu.panel(format, source.rows());
         let input = match panel {
             Some(panel) => panel.input(),
             None => format.dot.as_ref().ok_or_else(unusable)?.input,
