@@ -153,7 +153,8 @@ pub fn sum4_i16(v: [__m256i; 4]) -> __m128i {
 pub fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
     let row_bytes = rows[1].as_ptr().addr().wrapping_sub(rows[0].as_ptr().addr());
     let blocks = 4 * size_of::<W>();
-    let start = rows[0].as_ptr().cast::<i8>().wrapping_add(4 * row_bytes + i * blocks);
+    let start =
+        rows[0].as_ptr().cast::<i8>().wrapping_add(row_bytes.wrapping_mul(4).wrapping_add(i * blocks));
     for line in 0..blocks.div_ceil(64) {
         _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line));
     }
