@@ -158,7 +158,8 @@ fn every_prompt_length_and_chunking_gives_the_same_bits() {
     }
 }
 
-/// Every format that has an encoder, every instruction set of this machine and 1 to 4 threads give the same bits.
+/// Every format that has an encoder, every instruction set of this machine, 1 to 4 threads, weights repacked or not give
+/// the same bits.
 #[test]
 fn every_isa_and_thread_count_gives_the_same_bits() {
     let mut wrong = Vec::new();
@@ -166,15 +167,18 @@ fn every_isa_and_thread_count_gives_the_same_bits() {
     for format in usable {
         let model = random_model("qwen3", format.name, 256);
         let tokens: Vec<u32> = (0..40u32).map(|i| i * 7 % 61).collect();
-        let run = |threads: usize, isa: Isa| {
+        let run = |threads: usize, isa: Isa, repack: bool| {
             let cpu = Cpu::new(Some(threads), Some(isa), Activations::Quantized).expect("threads");
+            let cpu = cpu.with_repack(repack);
             bits(&logits(&*model, &tokens, &[33, 1, 6], &cpu, CacheType::F16))
         };
-        let reference = run(1, Isa::Scalar);
+        let reference = run(1, Isa::Scalar, false);
         for isa in Isa::available() {
             for threads in 1..=4 {
-                if run(threads, isa) != reference {
-                    wrong.push(format!("{} {isa:?} {threads} threads", format.name));
+                for repack in [true, false] {
+                    if run(threads, isa, repack) != reference {
+                        wrong.push(format!("{} {isa:?} {threads} threads, repack: {repack}", format.name));
+                    }
                 }
             }
         }
