@@ -128,10 +128,17 @@ pub fn sum_i32(v: __m256i) -> i32 {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sum4_i32(v: [__m256i; 4]) -> __m128i {
+    let sums = half_sums4_i32(v);
+    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+}
+
+/// The sums of the lower halves of four vectors of 8 × i32, then those of the upper ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn half_sums4_i32(v: [__m256i; 4]) -> __m256i {
     let fold = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let (ab, cd) = (fold(v[0], v[1]), fold(v[2], v[3]));
-    let sums = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+    _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd))
 }
 
 /// The sums of four vectors of 16 × i16, in order: 4 × i32. Fours are summed as i16: no number may be above 8191.
