@@ -8,14 +8,26 @@
 //! ```
 //!
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
-//! columns.
+//! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2 and [`vector`] those for all
+//! others.
 
 use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
 use super::{Format, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::simd::aarch64::{Dotprod, Neon};
+#[cfg(test)]
+use crate::simd::vector::Emulated;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use crate::simd::wasm32::Simd128;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::x86::vnni::{Avx512, AvxVnni};
+use kernel::{Kernel, multiply_scaled, multiply_terms};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod kernel;
+mod vector;
 
 /// Weight rows that one call of [`Multiply::run`] takes at most.
 pub const ROWS: usize = PANELS * PANEL_ROWS;
@@ -80,7 +92,7 @@ struct Panel {
     scales: [[f32; PANEL_ROWS]; 16],
     /// terms × rows; a `Scaled` block has one for all.
     mins: [[f32; PANEL_ROWS]; 16],
-    /// groups of 16 columns × rows, each twice.
+    /// groups of 16 columns × rows: each twice as i16, or once as i32.
     multipliers: [[[i16; 2]; PANEL_ROWS]; 16],
     /// pairs of groups × rows: what is multiplied with the sums of the inputs: minimums, or bias · multiplier.
     offsets: [[[i16; 2]; PANEL_ROWS]; 8],
@@ -95,24 +107,63 @@ pub struct Scratch {
     tiles: Vec<Tile>,
 }
 
+/// The kernels of a format, slowest instruction set first.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    pub listed: &'static [Multiply],
+    /// The generic ones, emulated: with vectors of every width, and signed and unsigned codes.
+    #[cfg(test)]
+    pub emulated: &'static [Multiply],
+}
+
+impl Kernels {
+    pub const NONE: Kernels = Kernels {
+        listed: &[],
+        #[cfg(test)]
+        emulated: &[],
+    };
+}
+
+/// `$multiply::<$block, K>` for each [`Kernel`] `K`.
+macro_rules! kernels {
+    ($multiply:ident, $block:ty) => {
+        Kernels {
+            listed: kernels![
+                $multiply, $block;
+                #[cfg(target_arch = "x86_64")] Avx2: avx2::Avx2,
+                #[cfg(target_arch = "x86_64")] AvxVnni: AvxVnni,
+                #[cfg(target_arch = "x86_64")] Avx512: Avx512,
+                #[cfg(target_arch = "aarch64")] Neon: Neon,
+                #[cfg(target_arch = "aarch64")] Dotprod: Dotprod,
+                #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))] Simd128: Simd128,
+            ],
+            #[cfg(test)]
+            emulated: kernels![
+                $multiply, $block;
+                Scalar: Emulated<4, false>,
+                Scalar: Emulated<8, true>,
+                Scalar: Emulated<16, true>,
+            ],
+        }
+    };
+    ($multiply:ident, $block:ty; $($(#[$attribute:meta])* $isa:ident: $kernel:ty,)+) => {
+        const {
+            &[$($(#[$attribute])* Multiply {
+                isa: Isa::$isa,
+                wide: <$kernel as Kernel>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
+                call: $multiply::<$block, $kernel>,
+            }),+]
+        }
+    };
+}
 /// The kernels for blocks of the family [`Terms`].
-pub(super) const fn terms<B: Terms>() -> &'static [Multiply] {
-    const {
-        &[
-            #[cfg(target_arch = "x86_64")]
-            Multiply { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::terms::<B> },
-        ]
-    }
+pub(super) const fn terms<B: Terms>() -> Kernels {
+    kernels!(multiply_terms, B)
 }
 
 /// The kernels for blocks of the family [`Scaled`].
-pub(super) const fn scaled<B: Scaled>() -> &'static [Multiply] {
-    const {
-        &[
-            #[cfg(target_arch = "x86_64")]
-            Multiply { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::scaled::<B> },
-        ]
-    }
+pub(super) const fn scaled<B: Scaled>() -> Kernels {
+    kernels!(multiply_scaled, B)
 }
 
 impl Multiply {

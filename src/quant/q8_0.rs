@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
     .dot(
         &FORMAT,
-        arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
+        arms![terms; Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
