@@ -263,6 +263,7 @@ macro_rules! quantizers {
         &[$($(#[$attribute])* $crate::quant::Quantizer {
             isa: $crate::simd::Isa::$isa,
             call: {
+                #[allow(unused_unsafe, reason = "what every CPU of a target has is safe to call")]
                 unsafe fn erased(values: &[f32], out: &mut [u8]) {
                     let out: &mut [$block] = bytemuck::cast_slice_mut(out);
                     // SAFETY: the caller promises the instruction set that the entry is listed under.

@@ -102,3 +102,28 @@ macro_rules! common_traits {
     )+};
 }
 common_traits!(Neon, Dotprod);
+
+/// An IEEE half as a float.
+#[inline(always)]
+pub(crate) fn widen_half(bits: u16) -> f32 {
+    let value;
+    // SAFETY: one instruction of every aarch64 that touches registers only.
+    unsafe {
+        asm!("fcvt {value:s}, {bits:h}", value = out(vreg) value, bits = in(vreg) bits,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    value
+}
+
+/// Eight IEEE halves, little-endian, as floats.
+#[inline(always)]
+pub(crate) fn widen_halves(bytes: &[u8; 16]) -> [f32; 8] {
+    let (low, high): (float32x4_t, float32x4_t);
+    // SAFETY: instructions of every aarch64; the reference proves 16 readable bytes.
+    unsafe {
+        asm!("fcvtl {low:v}.4s, {halves:v}.4h", "fcvtl2 {high:v}.4s, {halves:v}.8h",
+            low = out(vreg) low, high = lateout(vreg) high, halves = in(vreg) vld1q_u8(bytes.as_ptr()),
+            options(pure, nomem, nostack, preserves_flags));
+        std::mem::transmute([low, high])
+    }
+}
