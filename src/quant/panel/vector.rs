@@ -102,7 +102,8 @@ fn terms_tile<V: Vector, const R: usize, const T: usize>(
     tiles: &mut [Tile; T],
     p: usize,
 ) {
-    for row in (0..PANEL_ROWS).step_by(R * V::LANES) {
+    for pass in 0..PANEL_ROWS / (R * V::LANES) {
+        let row = pass * R * V::LANES;
         let mut sums = load_sums::<V, R, T>(tiles, p, row);
         for term in terms.clone() {
             let dots = dots::<V, R, T>(panel, x, row, term * shape.steps, shape.steps);
@@ -151,7 +152,8 @@ fn scaled_tile<V: Vector, const R: usize, const T: usize>(
     tiles: &mut [Tile; T],
     p: usize,
 ) {
-    for row in (0..PANEL_ROWS).step_by(R * V::LANES) {
+    for pass in 0..PANEL_ROWS / (R * V::LANES) {
+        let row = pass * R * V::LANES;
         let mut integers = [[V::splat(0); R]; T];
         for group in 0..PANEL_COLUMNS / 4 / shape.steps {
             let dots = dots::<V, R, T>(panel, x, row, group * shape.steps, shape.steps);
