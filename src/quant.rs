@@ -10,12 +10,13 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::simd::Isa;
-use panel::{Kernel, Multiply};
+use panel::{Kernels, Multiply};
 
 pub mod le;
 pub mod panel;
 
 mod codebook;
+mod dots;
 mod grids;
 mod k;
 mod parts;
@@ -124,8 +125,8 @@ pub struct Format {
     quantizers: &'static [Quantizer],
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
-    /// How many inputs are multiplied at once, slowest instruction set first.
-    panel: &'static [Kernel],
+    /// How many inputs are multiplied at once.
+    panel: Kernels,
 }
 
 /// How rows of a format are multiplied with an input vector.
@@ -198,8 +199,27 @@ impl RowDot {
 }
 
 /// Arms of a [`Dot`] from typed functions: `arms![Block, q8_0::Block; Scalar: dot, Avx2: avx2::dot | avx2::rows4]`, where
-/// what follows the bar takes four rows. An entry may carry a `#[cfg]`.
+/// what follows the bar takes four rows. An entry may carry a `#[cfg]`. `arms![terms; ...` and `arms![scaled; ...` add
+/// the dots of [`dots`] to the list.
 macro_rules! arms {
+    (
+        $family:ident; $weights:ty, $input:ty;
+        Scalar: $scalar:path, $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $rows4:path)?),+ $(,)?
+    ) => {
+        $crate::quant::arms![
+            $weights, $input;
+            // First, so that it is never chosen: the tests look for it.
+            #[cfg(test)] Scalar: $crate::quant::dots::$family::<$weights, $crate::simd::vector::Emulated<4, false>>,
+            Scalar: $scalar,
+            $($(#[$attribute])* $isa: $dot $(| $rows4)?,)+
+            #[cfg(target_arch = "aarch64")]
+            Neon: $crate::quant::dots::$family::<$weights, $crate::simd::aarch64::Neon>,
+            #[cfg(target_arch = "aarch64")]
+            Dotprod: $crate::quant::dots::$family::<$weights, $crate::simd::aarch64::Dotprod>,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Simd128: $crate::quant::dots::$family::<$weights, $crate::simd::wasm32::Simd128>,
+        ]
+    };
     ($weights:ty, $input:ty; $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $rows4:path)?),+ $(,)?) => {
         &[$($(#[$attribute])* $crate::quant::Arm {
             isa: $crate::simd::Isa::$isa,
@@ -243,6 +263,7 @@ macro_rules! quantizers {
         &[$($(#[$attribute])* $crate::quant::Quantizer {
             isa: $crate::simd::Isa::$isa,
             call: {
+                #[allow(unused_unsafe, reason = "what every CPU of a target has is safe to call")]
                 unsafe fn erased(values: &[f32], out: &mut [u8]) {
                     let out: &mut [$block] = bytemuck::cast_slice_mut(out);
                     // SAFETY: the caller promises the instruction set that the entry is listed under.
@@ -269,7 +290,7 @@ impl Format {
             encode: None,
             quantizers: &[],
             dot: None,
-            panel: &[],
+            panel: Kernels::NONE,
         }
     }
 
@@ -292,7 +313,7 @@ impl Format {
     }
 
     /// Adds the kernels for many inputs.
-    const fn panel(mut self, kernels: &'static [Kernel]) -> Self {
+    pub(crate) const fn panel(mut self, kernels: Kernels) -> Self {
         self.panel = kernels;
         self
     }
@@ -385,7 +406,7 @@ impl Format {
         if std::ptr::eq(input, &f32::FORMAT) {
             return Some(self.multiply_decoded(isa));
         }
-        Multiply::new(self, input, self.panel, isa)
+        Multiply::new(self, input, self.panel.listed, isa)
     }
 
     /// The kernel for many inputs that decodes the weights to f32. Its results have the bits of the f32 dot with decoded
@@ -420,3 +441,6 @@ fn encode_blocks<B: Encode>(values: &[f32], out: &mut [u8]) {
         *block = B::encode(values);
     }
 }
+
+#[cfg(test)]
+mod tests;

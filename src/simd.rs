@@ -3,6 +3,12 @@
 
 use crate::error::{Error, Result};
 
+pub(crate) mod vector;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod aarch64;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+pub(crate) mod wasm32;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 

@@ -9,7 +9,15 @@ use crate::simd::Isa;
 pub static FORMAT: Format = Format::new::<F16>("f16", Some(1))
     .encoder::<F16>()
     .quantizers(quantizers![F16; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
-    .dot(&super::f32::FORMAT, arms![F16, F32; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot]);
+    .dot(
+        &super::f32::FORMAT,
+        arms![
+            F16, F32;
+            Scalar: dot,
+            #[cfg(target_arch = "x86_64")] Avx2: avx2::dot,
+            #[cfg(target_arch = "aarch64")] Neon: neon::dot,
+        ],
+    );
 
 impl super::Block for F16 {
     const LEN: usize = 1;
@@ -39,6 +47,8 @@ pub(crate) fn widen(isa: Isa, halves: &[F16], out: &mut [f32]) {
             // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2 and F16C.
             unsafe { avx2::widen(halves, out) }
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::Dotprod | Isa::I8mm => neon::widen(halves, out),
         _ => out.iter_mut().zip(halves).for_each(|(out, half)| *out = half.get()),
     }
 }
@@ -118,6 +128,40 @@ mod tests {
             widen(isa, &halves, &mut widened);
             let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             assert!(widened.iter().zip(&numbers).all(same), "{isa:?}");
+        }
+    }
+}
+
+/// As the scalar ones, eight halves at a time.
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use crate::math;
+    use crate::quant::le::{F16, F32};
+    use crate::simd::aarch64::widen_halves;
+
+    pub fn dot(weights: &[F16], input: &[F32]) -> f32 {
+        let (weight_chunks, weight_rest) = weights.as_chunks::<8>();
+        let (input_chunks, input_rest) = input.as_chunks::<8>();
+        let mut lanes = [0.0f32; 8];
+        for (w, x) in weight_chunks.iter().zip(input_chunks) {
+            let w = widen_halves(bytemuck::cast_ref(w));
+            for lane in 0..8 {
+                lanes[lane] += w[lane] * x[lane].get();
+            }
+        }
+        for (lane, (w, x)) in weight_rest.iter().zip(input_rest).enumerate() {
+            lanes[lane] += w.get() * x.get();
+        }
+        math::sum_lanes(lanes)
+    }
+
+    pub fn widen(halves: &[F16], out: &mut [f32]) {
+        let ((half_chunks, half_rest), (out_chunks, out_rest)) = (halves.as_chunks(), out.as_chunks_mut());
+        for (out, halves) in out_chunks.iter_mut().zip(half_chunks) {
+            *out = widen_halves(bytemuck::cast_ref::<[F16; 8], _>(halves));
+        }
+        for (out, half) in out_rest.iter_mut().zip(half_rest) {
+            *out = half.get();
         }
     }
 }

@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq1_s", Some(19))
     .dot(
         &q8_k::FORMAT,
         arms![
-            Block, q8_k::Block;
+            scaled; Block, q8_k::Block;
             Scalar: codebook::dot,
             #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],

@@ -22,7 +22,7 @@ pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
     .dot(
         &q8_k::FORMAT,
         arms![
-            Block, q8_k::Block;
+            scaled; Block, q8_k::Block;
             Scalar: codebook::dot,
             #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
         ],

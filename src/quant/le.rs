@@ -46,6 +46,7 @@ impl F16 {
 
     /// The stored value, exactly.
     #[inline]
+    #[cfg(not(target_arch = "aarch64"))]
     pub fn get(self) -> f32 {
         let bits = u16::from_le_bytes(self.0);
         // Exponent and mantissa land in f32's fields; 2^112 corrects the exponent bias and normalizes
@@ -54,6 +55,13 @@ impl F16 {
         let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
         let finite = if bits & 0x7c00 == 0x7c00 { magnitude | 0x7f80_0000 } else { scaled };
         f32::from_bits(finite | u32::from(bits & 0x8000) << 16)
+    }
+
+    /// The stored value, exactly.
+    #[inline]
+    #[cfg(target_arch = "aarch64")]
+    pub fn get(self) -> f32 {
+        crate::simd::aarch64::widen_half(u16::from_le_bytes(self.0))
     }
 }
 

@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
+        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 

@@ -8,16 +8,28 @@
 //! ```
 //!
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
-//! columns.
+//! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2, [`vector`] those for all others
+//! and [`float`] those for weights that are decoded.
 
 use super::le::F32;
 use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
 use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::simd::aarch64::{Dotprod, Neon};
+#[cfg(test)]
+use crate::simd::vector::Emulated;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+use crate::simd::wasm32::Simd128;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::x86::vnni::{Avx512, AvxVnni};
+use kernel::{Kernel, multiply_scaled, multiply_terms};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod float;
+mod kernel;
+mod vector;
 
 /// Weight rows that one call of [`Multiply::run`] takes at most.
 pub const ROWS: usize = PANELS * PANEL_ROWS;
@@ -35,12 +47,12 @@ pub struct Multiply {
     format: &'static Format,
     /// What inputs are quantized to.
     input: &'static Format,
-    kernel: Kernel,
+    entry: Entry,
 }
 
 /// A row of a format's kernels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kernel {
+pub(crate) struct Entry {
     pub isa: Isa,
     /// Whether codes are widened to 16 bits, weights and inputs alike: the products of two full bytes do not fit the
     /// instruction that sums them.
@@ -95,7 +107,7 @@ struct Panel {
     scales: [[f32; PANEL_ROWS]; 16],
     /// terms × rows; a `Scaled` block has one for all.
     mins: [[f32; PANEL_ROWS]; 16],
-    /// groups of 16 columns × rows, each twice.
+    /// groups of 16 columns × rows: each twice as i16, or once as i32.
     multipliers: [[[i16; 2]; PANEL_ROWS]; 16],
     /// pairs of groups × rows: what is multiplied with the sums of the inputs: minimums, or bias · multiplier.
     offsets: [[[i16; 2]; PANEL_ROWS]; 8],
@@ -112,24 +124,64 @@ pub struct Scratch {
     floats: Vec<f32>,
 }
 
+/// The kernels of a format, slowest instruction set first.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    pub listed: &'static [Entry],
+    /// The generic ones, emulated: with vectors of every width, and signed and unsigned codes.
+    #[cfg(test)]
+    pub emulated: &'static [Entry],
+}
+
+impl Kernels {
+    pub const NONE: Kernels = Kernels {
+        listed: &[],
+        #[cfg(test)]
+        emulated: &[],
+    };
+}
+
+/// `$multiply::<$block, K>` for each [`Kernel`] `K`.
+macro_rules! kernels {
+    ($multiply:ident, $block:ty) => {
+        Kernels {
+            listed: kernels![
+                $multiply, $block;
+                #[cfg(target_arch = "x86_64")] Avx2: avx2::Avx2,
+                #[cfg(target_arch = "x86_64")] AvxVnni: AvxVnni,
+                #[cfg(target_arch = "x86_64")] Avx512: Avx512,
+                #[cfg(target_arch = "aarch64")] Neon: Neon,
+                #[cfg(target_arch = "aarch64")] Dotprod: Dotprod,
+                #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))] Simd128: Simd128,
+            ],
+            #[cfg(test)]
+            emulated: kernels![
+                $multiply, $block;
+                Scalar: Emulated<4, false>,
+                Scalar: Emulated<8, true>,
+                Scalar: Emulated<16, true>,
+            ],
+        }
+    };
+    ($multiply:ident, $block:ty; $($(#[$attribute:meta])* $isa:ident: $kernel:ty,)+) => {
+        const {
+            &[$($(#[$attribute])* Entry {
+                isa: Isa::$isa,
+                wide: <$kernel as Kernel>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
+                call: $multiply::<$block, $kernel>,
+            }),+]
+        }
+    };
+}
+
 /// The kernels for blocks of the family [`Terms`].
-pub(super) const fn terms<B: Terms>() -> &'static [Kernel] {
-    const {
-        &[
-            #[cfg(target_arch = "x86_64")]
-            Kernel { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::terms::<B> },
-        ]
-    }
+pub(super) const fn terms<B: Terms>() -> Kernels {
+    kernels!(multiply_terms, B)
 }
 
 /// The kernels for blocks of the family [`Scaled`].
-pub(super) const fn scaled<B: Scaled>() -> &'static [Kernel] {
-    const {
-        &[
-            #[cfg(target_arch = "x86_64")]
-            Kernel { isa: Isa::Avx2, wide: matches!(B::CODES, Codes::Signed), call: avx2::scaled::<B> },
-        ]
-    }
+pub(super) const fn scaled<B: Scaled>() -> Kernels {
+    kernels!(multiply_scaled, B)
 }
 
 impl Multiply {
@@ -137,22 +189,30 @@ impl Multiply {
     pub(super) fn new(
         format: &'static Format,
         input: &'static Format,
-        kernels: &[Kernel],
+        kernels: &[Entry],
         isa: Isa,
     ) -> Option<Self> {
-        let kernel =
-            kernels.iter().rev().find(|kernel| kernel.isa <= isa && kernel.isa.is_available()).copied()?;
-        Some(Multiply { format, input, kernel })
+        let usable = |entry: &&Entry| entry.isa <= isa && entry.isa.is_available();
+        let entry = kernels.iter().rev().find(usable).copied()?;
+        Some(Multiply { format, input, entry })
     }
 
     /// Weights of any format decoded to f32, with f32 inputs. `isa` is available.
     pub(super) fn decoded(format: &'static Format, isa: Isa) -> Self {
-        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, wide: false, call: float::decoded } }
+        Multiply { format, input: &f32::FORMAT, entry: Entry { isa, wide: false, call: float::decoded } }
+    }
+
+    /// The emulated kernels.
+    #[cfg(test)]
+    pub(super) fn emulated(format: &'static Format) -> Vec<Self> {
+        let Some(dot) = &format.dot else { return Vec::new() };
+        let input = dot.input;
+        format.panel.emulated.iter().map(|&entry| Multiply { format, input, entry }).collect()
     }
 
     /// The instruction set it runs on.
     pub fn isa(self) -> Isa {
-        self.kernel.isa
+        self.entry.isa
     }
 
     /// What inputs are quantized to.
@@ -162,14 +222,14 @@ impl Multiply {
 
     /// Whether `inputs` are prepared as this kernel needs them.
     pub fn takes(self, inputs: &Inputs) -> bool {
-        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
+        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.entry.wide
     }
 
     /// Room for `rows` inputs of `columns`, to be filled run by run.
     pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
         let mut inputs = Inputs {
             format: self.input,
-            wide: self.kernel.wide,
+            wide: self.entry.wide,
             rows,
             columns,
             codes: Vec::new(),
@@ -201,9 +261,9 @@ impl Multiply {
         let row_bytes = self.format.bytes_for(inputs.columns).expect("whole blocks");
         let rows = weights.len() / row_bytes;
         assert!(rows <= ROWS && weights.len() == rows * row_bytes && self.takes(inputs), "rows that fit");
-        let product = Product { isa: self.kernel.isa, format: self.format, weights, rows, inputs };
+        let product = Product { isa: self.entry.isa, format: self.format, weights, rows, inputs };
         // SAFETY: `new` takes only what this CPU can run, `decoded` is safe to call.
-        unsafe { (self.kernel.call)(product, scratch) };
+        unsafe { (self.entry.call)(product, scratch) };
         for (input, tile) in scratch.tiles[..inputs.rows].iter().enumerate() {
             out(input, &tile.as_flattened()[..rows]);
         }

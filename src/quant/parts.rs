@@ -7,6 +7,7 @@
 //! itself, a table lookup in a register, is a [`Shuffle`].
 
 use super::Block;
+pub(crate) use crate::simd::vector::Shuffle;
 
 /// What the bytes of unpacked codes mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,7 @@ impl Codes {
 
     /// How many sums of two products of codes and inputs (at most 127 in magnitude) add up in an i16: a power of two,
     /// at most `limit`.
+    #[cfg(target_arch = "x86_64")]
     pub const fn sums_in_i16(self, limit: usize) -> usize {
         let most = match self {
             Codes::Unsigned { most, .. } => most,
@@ -99,23 +101,6 @@ pub(crate) struct TermParts {
 
 impl TermParts {
     pub const ZERO: TermParts = TermParts { codes: [0; 256], scales: [0.0; 16], mins: [0.0; 16] };
-}
-
-/// A lookup of bytes in a table of 16, which every vector instruction set has.
-pub(crate) trait Shuffle {
-    /// `table[index & 15]` for each index.
-    fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16];
-}
-
-/// Element by element.
-#[derive(Debug)]
-pub(crate) struct Plain;
-
-impl Shuffle for Plain {
-    #[inline(always)]
-    fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
-        indices.map(|index| table[usize::from(index & 15)])
-    }
 }
 
 /// Nibbles of 16 bytes: the low ones to the first half of `codes`, the high ones to the second.

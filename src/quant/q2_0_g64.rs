@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2 | rows4_avx2],
+        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2 | rows4_avx2],
     )
     .panel(panel::terms::<Block>());
 

@@ -24,7 +24,7 @@ pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,
-        arms![Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
+        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::scaled::<Block>());
 

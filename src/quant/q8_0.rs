@@ -21,10 +21,15 @@ pub struct Block {
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .encoder::<Block>()
-    .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
+    .quantizers(quantizers![
+        Block;
+        #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,
+        #[cfg(target_arch = "aarch64")] Neon: lanes::quantize,
+        #[cfg(target_arch = "wasm32")] Simd128: lanes::quantize,
+    ])
     .dot(
         &FORMAT,
-        arms![Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
+        arms![terms; Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -84,6 +89,54 @@ fn dot(weights: &[Block], input: &[Block]) -> f32 {
         sum += (w.scale.get() * x.scale.get()) * integer_dot(&w.codes, &x.codes) as f32;
     }
     sum
+}
+
+/// Quantizers in loops that the compiler vectorizes, for the targets whose vectors it takes for granted.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) mod lanes {
+    use super::{Block, F16};
+
+    pub fn quantize(values: &[f32], out: &mut [Block]) {
+        for (values, out) in values.as_chunks::<32>().0.iter().zip(out) {
+            let (scale, codes) = encode_codes(values);
+            *out = Block { scale: F16::new(scale), codes };
+        }
+    }
+
+    /// As the scalar one. Adding the float below one half and truncating rounds half away from zero: one half itself
+    /// would carry 0.49999997 up to 1.
+    #[inline(always)]
+    pub fn encode_codes(values: &[f32; 32]) -> (f32, [i8; 32]) {
+        let scale = largest_magnitude(values) / 127.0;
+        let inverse = 1.0 / scale;
+        let inverse = if inverse.is_finite() { inverse } else { 0.0 };
+        let mut codes = [0; 32];
+        for (code, value) in codes.iter_mut().zip(values) {
+            let scaled = value * inverse;
+            *code = bounded(scaled + 0.5f32.next_down().copysign(scaled));
+        }
+        (scale, codes)
+    }
+
+    /// Truncates; NaN to -127.
+    #[inline(always)]
+    pub fn bounded(scaled: f32) -> i8 {
+        let bounded = if scaled > -127.0 { scaled } else { -127.0 };
+        bounded as i32 as i8
+    }
+
+    /// NaNs are passed over.
+    #[inline(always)]
+    pub fn largest_magnitude(values: &[f32]) -> f32 {
+        let mut lanes = [0.0f32; 8];
+        for values in values.as_chunks::<8>().0 {
+            for lane in 0..8 {
+                let magnitude = values[lane].abs();
+                lanes[lane] = if magnitude > lanes[lane] { magnitude } else { lanes[lane] };
+            }
+        }
+        lanes.into_iter().fold(0.0, f32::max)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -20,9 +20,12 @@ pub struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q8_1", Some(9))
-    .encoder::<Block>()
-    .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize]);
+pub static FORMAT: Format = Format::new::<Block>("q8_1", Some(9)).encoder::<Block>().quantizers(quantizers![
+    Block;
+    #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,
+    #[cfg(target_arch = "aarch64")] Neon: quantize_lanes,
+    #[cfg(target_arch = "wasm32")] Simd128: quantize_lanes,
+]);
 
 impl super::Block for Block {
     const LEN: usize = 32;
@@ -41,6 +44,16 @@ impl super::Encode for Block {
         let (scale, codes) = q8_0::encode_codes(values);
         let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
         Block { scale: F16::new(scale), sum: F16::new(sum as f32 * scale), codes }
+    }
+}
+
+/// See [`q8_0::lanes`].
+#[cfg(not(target_arch = "x86_64"))]
+fn quantize_lanes(values: &[f32], out: &mut [Block]) {
+    for (values, out) in values.as_chunks::<32>().0.iter().zip(out) {
+        let (scale, codes) = q8_0::lanes::encode_codes(values);
+        let sum: i32 = codes.iter().map(|&code| i32::from(code)).sum();
+        *out = Block { scale: F16::new(scale), sum: F16::new(sum as f32 * scale), codes };
     }
 }
 

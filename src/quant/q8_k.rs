@@ -20,9 +20,13 @@ pub struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q8_k", Some(15))
-    .encoder::<Block>()
-    .quantizers(quantizers![Block; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize]);
+pub static FORMAT: Format =
+    Format::new::<Block>("q8_k", Some(15)).encoder::<Block>().quantizers(quantizers![
+        Block;
+        #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,
+        #[cfg(target_arch = "aarch64")] Neon: quantize_lanes,
+        #[cfg(target_arch = "wasm32")] Simd128: quantize_lanes,
+    ]);
 
 impl super::Block for Block {
     const LEN: usize = 256;
@@ -45,11 +49,31 @@ impl super::Encode for Block {
             // Finite values never reach past 127 either way: the bound only says what a NaN becomes.
             *code = (inverse * value).round_ties_even().max(-127.0) as i8;
         }
-        let mut sums = [I16::default(); 16];
-        for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<16>().0) {
-            *sum = I16::new(codes.iter().map(|&code| i16::from(code)).sum());
+        Block { scale: F32::new(scale), codes, sums: sums_of_16(&codes) }
+    }
+}
+
+fn sums_of_16(codes: &[i8; 256]) -> [I16; 16] {
+    let mut sums = [I16::default(); 16];
+    for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<16>().0) {
+        *sum = I16::new(codes.iter().map(|&code| i16::from(code)).sum());
+    }
+    sums
+}
+
+/// See [`super::q8_0::lanes`].
+#[cfg(not(target_arch = "x86_64"))]
+fn quantize_lanes(values: &[f32], out: &mut [Block]) {
+    use super::q8_0::lanes;
+    for (values, out) in values.as_chunks::<256>().0.iter().zip(out) {
+        let largest = lanes::largest_magnitude(values);
+        let extreme = values.iter().copied().find(|value| value.abs() == largest).unwrap_or(0.0);
+        let (inverse, scale) = inverse_and_scale(extreme);
+        let mut codes = [0; 256];
+        for (code, value) in codes.iter_mut().zip(values) {
+            *code = lanes::bounded((inverse * value).round_ties_even());
         }
-        Block { scale: F32::new(scale), codes, sums }
+        *out = Block { scale: F32::new(scale), codes, sums: sums_of_16(&codes) };
     }
 }
 

@@ -6,6 +6,8 @@ use std::arch::x86_64::*;
 
 use bytemuck::Pod;
 
+pub mod vnni;
+
 /// 32 bytes from memory of any alignment.
 #[inline]
 #[target_feature(enable = "avx2")]

@@ -5,13 +5,16 @@
 //! summed in pairs to i32 (`madd`). Signed ones are i16, already multiplied, and a step is two columns.
 
 use std::arch::x86_64::*;
+use std::iter::StepBy;
+use std::ops::Range;
 
-use super::{Inputs, PANEL_COLUMNS, PANEL_ROWS, Panel, Product, Run, Scratch, Tile};
+use super::kernel::{self, Input, Kernel, part};
+use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, Tile};
 use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
 use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
 
-/// Lookups with `pshufb`.
-struct Avx2;
+/// Lookups are `pshufb`.
+pub(super) struct Avx2;
 
 impl Shuffle for Avx2 {
     #[inline(always)]
@@ -43,136 +46,69 @@ macro_rules! interleave {
 /// Sums of 16 rows and `T` inputs.
 type Sums<V, const T: usize> = [[V; 2]; T];
 
-#[target_feature(enable = "avx2,f16c")]
-pub fn terms<B: Terms>(product: Product<'_>, scratch: &mut Scratch) {
-    let inputs = product.inputs;
-    scratch.reset(B::SUMS * inputs.rows);
-    let row_len = inputs.columns / B::LEN;
-    let weights: &[B] = bytemuck::cast_slice(product.weights);
-    for run in 0..inputs.columns.div_ceil(PANEL_COLUMNS) {
-        let columns = (inputs.columns - run * PANEL_COLUMNS).min(PANEL_COLUMNS);
-        let panels = product.rows.div_ceil(PANEL_ROWS);
-        for (p, panel) in scratch.panels[..panels].iter_mut().enumerate() {
-            for (r, parts) in scratch.term_parts.iter_mut().enumerate() {
-                let row = p * PANEL_ROWS + r;
-                if row < product.rows {
-                    let blocks =
-                        &weights[row * row_len + run * (PANEL_COLUMNS / B::LEN)..][..columns / B::LEN];
-                    unpack_terms(blocks, parts);
-                } else {
-                    *parts = TermParts::ZERO;
-                }
-            }
-            fill_terms::<B>(panel, &scratch.term_parts);
-        }
-        for sum in 0..B::SUMS {
-            let tiles = &mut scratch.tiles[sum * inputs.rows..][..inputs.rows];
-            let terms = (sum..columns / B::TERM).step_by(B::SUMS);
-            for (p, panel) in scratch.panels[..panels].iter().enumerate() {
-                for (i, tiles) in tiles.chunks_mut(3).enumerate() {
-                    let first = run * inputs.rows + 3 * i;
-                    match tiles.len() {
-                        3 => terms_tile::<B, 3>(panel, terms.clone(), inputs, first, tiles, p),
-                        2 => terms_tile::<B, 2>(panel, terms.clone(), inputs, first, tiles, p),
-                        _ => terms_tile::<B, 1>(panel, terms.clone(), inputs, first, tiles, p),
-                    }
-                }
-            }
-        }
-    }
-    if B::SUMS == 4 {
-        let (first, rest) = scratch.tiles.split_at_mut(inputs.rows);
-        for (i, tile) in first.iter_mut().enumerate() {
-            for (j, sum) in tile.as_flattened_mut().iter_mut().enumerate() {
-                let other = |k: usize| rest[(k - 1) * inputs.rows + i].as_flattened()[j];
-                *sum = (*sum + other(1)) + (other(2) + other(3));
-            }
-        }
-    }
-}
+impl Kernel for Avx2 {
+    const WIDENS: bool = true;
+    const INPUTS: usize = 3;
 
-#[target_feature(enable = "avx2,f16c")]
-pub fn scaled<B: Scaled>(product: Product<'_>, scratch: &mut Scratch) {
-    let inputs = product.inputs;
-    scratch.reset(inputs.rows);
-    let row_len = inputs.columns / PANEL_COLUMNS;
-    let weights: &[B] = bytemuck::cast_slice(product.weights);
-    let panels = product.rows.div_ceil(PANEL_ROWS);
-    for run in 0..row_len {
-        for (p, panel) in scratch.panels[..panels].iter_mut().enumerate() {
-            for (r, parts) in scratch.parts.iter_mut().enumerate() {
-                match weights.get((p * PANEL_ROWS + r) * row_len + run) {
-                    Some(block) => block.unpack::<Avx2>(parts),
-                    None => *parts = Parts::ZERO,
-                }
-            }
-            fill_scaled::<B>(panel, &scratch.parts);
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
+        kernel::unpack_terms::<B, Self>(blocks, parts);
+    }
+
+    #[target_feature(enable = "avx2")]
+    unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+        if matches!(B::CODES, Codes::Signed) {
+            interleave!(panel, 16, |row: usize, part| widen(&rows[row].codes, part));
+        } else {
+            interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
         }
-        for (p, panel) in scratch.panels[..panels].iter().enumerate() {
-            for (i, tiles) in scratch.tiles.chunks_mut(3).enumerate() {
-                let first = run * inputs.rows + 3 * i;
-                match tiles.len() {
-                    3 => scaled_tile::<B, 3>(panel, inputs, first, tiles, p),
-                    2 => scaled_tile::<B, 2>(panel, inputs, first, tiles, p),
-                    _ => scaled_tile::<B, 1>(panel, inputs, first, tiles, p),
-                }
-            }
+        kernel::fill_term_scales::<B>(panel, rows);
+    }
+
+    #[target_feature(enable = "avx2")]
+    unsafe fn terms_tile<B: Terms, const T: usize>(
+        panel: &Panel,
+        terms: StepBy<Range<usize>>,
+        x: &[Input<'_>; T],
+        tiles: &mut [Tile; T],
+        p: usize,
+    ) {
+        terms_tile::<B, T>(panel, terms, x, tiles, p);
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    unsafe fn unpack_scaled<B: Scaled>(block: &B, parts: &mut Parts) {
+        block.unpack::<Self>(parts);
+    }
+
+    #[target_feature(enable = "avx2")]
+    unsafe fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
+        if matches!(B::CODES, Codes::Signed) {
+            interleave!(panel, 16, |row: usize, part: usize| {
+                let multiplier = _mm256_set1_epi16(rows[row].multipliers[part]);
+                _mm256_mullo_epi16(widen(&rows[row].codes, part), multiplier)
+            });
+        } else {
+            interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
         }
+        kernel::fill_multipliers::<B>(panel, rows, const { B::CODES.bias() }, |multiplier| [multiplier; 2]);
+    }
+
+    #[target_feature(enable = "avx2")]
+    unsafe fn scaled_tile<B: Scaled, const T: usize>(
+        panel: &Panel,
+        x: &[Input<'_>; T],
+        tiles: &mut [Tile; T],
+        p: usize,
+    ) {
+        scaled_tile::<B, T>(panel, x, tiles, p);
     }
 }
 
-/// Codes and numbers of one input.
-type Input<'a> = (&'a [[u8; 4]], &'a Run);
-
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
-    let terms = B::LEN / B::TERM;
-    for (i, block) in blocks.iter().enumerate() {
-        block.unpack::<Avx2>(
-            &mut parts.codes[i * B::LEN..][..B::LEN],
-            &mut parts.scales[i * terms..][..terms],
-            &mut parts.mins[i * terms..][..terms],
-        );
-    }
-}
-
+/// Interleaves codes that stay bytes.
 #[target_feature(enable = "avx2")]
-fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
-    if matches!(B::CODES, Codes::Signed) {
-        interleave!(panel, 16, |row: usize, part| widen(&rows[row].codes, part));
-    } else {
-        interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
-    }
-    for (r, row) in rows.iter().enumerate() {
-        for term in 0..PANEL_COLUMNS / B::TERM {
-            panel.scales[term][r] = row.scales[term];
-            if B::MIN {
-                panel.mins[term][r] = row.mins[term];
-            }
-        }
-    }
-}
-
-#[target_feature(enable = "avx2")]
-fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
-    if matches!(B::CODES, Codes::Signed) {
-        interleave!(panel, 16, |row: usize, part: usize| {
-            let multiplier = _mm256_set1_epi16(rows[row].multipliers[part]);
-            _mm256_mullo_epi16(widen(&rows[row].codes, part), multiplier)
-        });
-    } else {
-        interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
-    }
-    for (r, row) in rows.iter().enumerate() {
-        let bias = const { B::CODES.bias() };
-        panel.scales[0][r] = row.scale;
-        panel.mins[0][r] = row.min;
-        for (g, &multiplier) in row.multipliers.iter().enumerate() {
-            panel.multipliers[g][r] = [multiplier; 2];
-            panel.offsets[g / 2][r][g % 2] = if B::MIN { row.mins[g] } else { bias * multiplier };
-        }
-    }
+pub fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
+    interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].as_chunks().0[part]));
 }
 
 /// Sixteen bytes as i16.
@@ -197,33 +133,19 @@ fn transpose(v: [__m256i; 8]) -> [__m256i; 8] {
     [low(a, e), low(c, g), low(b, f), low(d, h), high(a, e), high(c, g), high(b, f), high(d, h)]
 }
 
-/// `T` inputs of a run of columns, from index `first` on.
-#[inline(always)]
-fn inputs_from<const T: usize>(inputs: &Inputs, first: usize) -> [Input<'_>; T] {
-    let mut x = [(&inputs.codes[..0], &inputs.runs[first]); T];
-    for t in 0..T {
-        let steps = inputs.steps();
-        x[t] = (&inputs.codes[(first + t) * steps..][..steps], &inputs.runs[first + t]);
-    }
-    x
-}
-
 /// Adds `terms` of a panel and `T` inputs to the tiles.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn terms_tile<B: Terms, const T: usize>(
     panel: &Panel,
-    terms: impl Iterator<Item = usize>,
-    inputs: &Inputs,
-    first: usize,
-    tiles: &mut [Tile],
+    terms: StepBy<Range<usize>>,
+    x: &[Input<'_>; T],
+    tiles: &mut [Tile; T],
     p: usize,
 ) {
     let wide = matches!(B::CODES, Codes::Signed);
     let steps = if wide { B::TERM / 2 } else { B::TERM / 4 };
     let ones = [_mm256_set1_epi16(1); 2];
-    let x = &inputs_from::<T>(inputs, first);
-    let tiles: &mut [Tile; T] = tiles.try_into().expect("T tiles");
     let mut sums = [[_mm256_setzero_ps(); 2]; T];
     for t in 0..T {
         sums[t] = load_sums(&tiles[t][p]);
@@ -282,13 +204,10 @@ fn bias<B: Terms>(run: &Run, term: usize) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn scaled_tile<B: Scaled, const T: usize>(
     panel: &Panel,
-    inputs: &Inputs,
-    first: usize,
-    tiles: &mut [Tile],
+    x: &[Input<'_>; T],
+    tiles: &mut [Tile; T],
     p: usize,
 ) {
-    let x = &inputs_from::<T>(inputs, first);
-    let tiles: &mut [Tile; T] = tiles.try_into().expect("T tiles");
     let mut integers = [[_mm256_setzero_si256(); 2]; T];
     if matches!(B::CODES, Codes::Signed) {
         add_wide(&panel.codes, x, 0, PANEL_COLUMNS / 2, &mut integers);
@@ -392,16 +311,6 @@ fn add_wide<const T: usize>(
             }
         }
     }
-}
-
-/// Slices of the very length of a loop, so that its bounds are checked once.
-#[inline(always)]
-fn part<'a, const T: usize>(x: &[Input<'a>; T], first: usize, steps: usize) -> [&'a [[u8; 4]]; T] {
-    let mut parts = [&x[0].0[..0]; T];
-    for t in 0..T {
-        parts[t] = &x[t].0[first..first + steps];
-    }
-    parts
 }
 
 /// (weights' scale * input's scale) * integer.

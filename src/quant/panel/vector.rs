@@ -1,0 +1,355 @@
+//! The kernels of all instruction sets that sum four products of bytes, or can be made to: see [`super`]. One source
+//! over [`Vector`].
+//!
+//! A step is four columns: 16 × 4 codes of weights times four codes of an input in all lanes. Where codes are signed,
+//! what an unsigned format has above the numbers that it means is taken off when a panel is filled. Where they are
+//! unsigned, signed codes are raised by 128, and what the codes are too high comes off with the inputs' sums.
+
+use std::iter::StepBy;
+use std::ops::Range;
+
+use super::kernel::{self, Input, Kernel, part};
+use super::{Codes, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
+use crate::simd::vector::Vector;
+
+/// What tiles need to know of a format.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Of a term, or of weights that share a multiplier.
+    steps: usize,
+    min: bool,
+    /// See [`bias`].
+    bias: i32,
+}
+
+/// What the codes of a panel are above the numbers that they mean.
+#[inline(always)]
+const fn bias<V: Vector>(codes: Codes) -> i16 {
+    match codes {
+        _ if !V::UNSIGNED => 0,
+        Codes::Unsigned { bias, .. } => bias,
+        Codes::Signed => 128,
+    }
+}
+
+/// Brings interleaved codes to [`bias`].
+#[inline(always)]
+fn shift<V: Vector>(panel: &mut Panel, codes: Codes) {
+    let by = (bias::<V>(codes) - codes.bias()) as u8;
+    if by != 0 {
+        for step in &mut panel.codes[..PANEL_COLUMNS / 4] {
+            for byte in step {
+                *byte = byte.wrapping_add(by);
+            }
+        }
+    }
+}
+
+/// Fills the steps of a panel.
+#[inline(always)]
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "AVX2 has one of its own"))]
+fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
+    for step in 0..PANEL_COLUMNS / 4 {
+        for r in 0..PANEL_ROWS {
+            panel.codes[step].as_chunks_mut::<4>().0[r] = rows[r].as_chunks::<4>().0[step];
+        }
+    }
+}
+
+/// The numbers of `V` vectors of a row of [`Panel`].
+#[inline(always)]
+fn load_scales<V: Vector>(values: &[f32; PANEL_ROWS], row: usize) -> V::Float {
+    V::load_f(&values[row..])
+}
+
+/// Sums of `R` vectors of rows and `T` inputs, from row `row` on.
+#[inline(always)]
+fn load_sums<V: Vector, const R: usize, const T: usize>(
+    tiles: &[Tile; T],
+    p: usize,
+    row: usize,
+) -> [[V::Float; R]; T] {
+    let mut sums = [[V::splat_f(0.0); R]; T];
+    for t in 0..T {
+        for r in 0..R {
+            sums[t][r] = load_scales::<V>(&tiles[t][p], row + r * V::LANES);
+        }
+    }
+    sums
+}
+
+#[inline(always)]
+fn store_sums<V: Vector, const R: usize, const T: usize>(
+    sums: [[V::Float; R]; T],
+    tiles: &mut [Tile; T],
+    p: usize,
+    row: usize,
+) {
+    for t in 0..T {
+        for r in 0..R {
+            V::store_f(sums[t][r], &mut tiles[t][p][row + r * V::LANES..]);
+        }
+    }
+}
+
+/// `R` vectors of rows at a time.
+#[inline(always)]
+fn terms_tile<V: Vector, const R: usize, const T: usize>(
+    shape: Shape,
+    panel: &Panel,
+    terms: StepBy<Range<usize>>,
+    x: &[Input<'_>; T],
+    tiles: &mut [Tile; T],
+    p: usize,
+) {
+    for pass in 0..PANEL_ROWS / (R * V::LANES) {
+        let row = pass * R * V::LANES;
+        let mut sums = load_sums::<V, R, T>(tiles, p, row);
+        for term in terms.clone() {
+            let dots = dots::<V, R, T>(panel, x, row, term * shape.steps, shape.steps);
+            let column = term * shape.steps / 8;
+            for t in 0..T {
+                let run = x[t].1;
+                let scale = V::splat_f(run.scales[column]);
+                let bias = V::splat(shape.bias * input_sum(run, shape, term));
+                for r in 0..R {
+                    let row = row + r * V::LANES;
+                    let mut integer = V::dots(dots[t][r]);
+                    if V::UNSIGNED {
+                        integer = V::sub(integer, bias);
+                    }
+                    let scales = load_scales::<V>(&panel.scales[term], row);
+                    let mut value = V::mul_f(V::mul_f(scales, scale), V::to_float(integer));
+                    if shape.min {
+                        let mins = load_scales::<V>(&panel.mins[term], row);
+                        value = V::add_f(value, V::mul_f(mins, V::splat_f(run.value_sums[column])));
+                    }
+                    sums[t][r] = V::add_f(sums[t][r], value);
+                }
+            }
+        }
+        store_sums::<V, R, T>(sums, tiles, p, row);
+    }
+}
+
+/// Of the codes of a term.
+#[inline(always)]
+fn input_sum(run: &Run, shape: Shape, term: usize) -> i32 {
+    let sums = run.code_sums.as_flattened();
+    if shape.steps == 4 {
+        i32::from(sums[term])
+    } else {
+        i32::from(sums[2 * term]) + i32::from(sums[2 * term + 1])
+    }
+}
+
+/// `R` vectors of rows at a time.
+#[inline(always)]
+fn scaled_tile<V: Vector, const R: usize, const T: usize>(
+    shape: Shape,
+    panel: &Panel,
+    x: &[Input<'_>; T],
+    tiles: &mut [Tile; T],
+    p: usize,
+) {
+    for pass in 0..PANEL_ROWS / (R * V::LANES) {
+        let row = pass * R * V::LANES;
+        let mut integers = [[V::splat(0); R]; T];
+        for group in 0..PANEL_COLUMNS / 4 / shape.steps {
+            let dots = dots::<V, R, T>(panel, x, row, group * shape.steps, shape.steps);
+            let multipliers = panel.multipliers[group * shape.steps / 4].as_flattened();
+            for r in 0..R {
+                let multipliers = V::load(bytemuck::cast_slice(&multipliers[2 * (row + r * V::LANES)..]));
+                for t in 0..T {
+                    let scaled = V::mul(V::dots(dots[t][r]), multipliers);
+                    integers[t][r] = V::add(integers[t][r], scaled);
+                }
+            }
+        }
+        let mut sums = load_sums::<V, R, T>(tiles, p, row);
+        for t in 0..T {
+            for r in 0..R {
+                let value = block_term::<V>(shape, panel, x[t].1, integers[t][r], row + r * V::LANES);
+                sums[t][r] = V::add_f(sums[t][r], value);
+            }
+        }
+        store_sums::<V, R, T>(sums, tiles, p, row);
+    }
+}
+
+/// What the blocks of a vector of rows add to the sums of an input.
+#[inline(always)]
+fn block_term<V: Vector>(shape: Shape, panel: &Panel, run: &Run, integer: V::Int, row: usize) -> V::Float {
+    let scale = V::splat_f(run.scales[0]);
+    let scales = V::mul_f(load_scales::<V>(&panel.scales[0], row), scale);
+    if !shape.min && shape.bias == 0 {
+        return V::mul_f(scales, V::to_float(integer));
+    }
+    let mut offset = V::splat(0);
+    for (offsets, sums) in panel.offsets.iter().zip(&run.code_sums) {
+        let offsets = V::load(bytemuck::cast_slice(&offsets.as_flattened()[2 * row..]));
+        offset = V::add(offset, V::dot_pairs(offsets, V::splat(bytemuck::cast(*sums))));
+    }
+    if shape.min {
+        let mins = V::mul_f(load_scales::<V>(&panel.mins[0], row), scale);
+        V::sub_f(V::mul_f(scales, V::to_float(integer)), V::mul_f(mins, V::to_float(offset)))
+    } else {
+        V::mul_f(scales, V::to_float(V::sub(integer, offset)))
+    }
+}
+
+/// The dots of `steps` steps, from step `first` on.
+#[inline(always)]
+fn dots<V: Vector, const R: usize, const T: usize>(
+    panel: &Panel,
+    x: &[Input<'_>; T],
+    row: usize,
+    first: usize,
+    steps: usize,
+) -> [[V::Dots; R]; T] {
+    let mut dots = [[V::no_dots(); R]; T];
+    let (codes, x) = (&panel.codes[first..first + steps], part(x, first, steps));
+    for step in 0..steps {
+        let mut w = [V::splat(0); R];
+        for r in 0..R {
+            w[r] = V::load(&codes[step][4 * (row + r * V::LANES)..]);
+        }
+        for t in 0..T {
+            let x = V::splat(i32::from_ne_bytes(x[t][step]));
+            for r in 0..R {
+                dots[t][r] = V::add_dots(dots[t][r], w[r], x);
+            }
+        }
+    }
+    dots
+}
+
+/// Entry functions for a [`Vector`], compiled for `$features`: a tile is `$rows` vectors of rows and `$inputs` inputs.
+macro_rules! kernel {
+    ($vector:ty, $rows:literal, $inputs:literal, $interleave:path $(, $features:literal)?) => {
+        impl Kernel for $vector {
+            const WIDENS: bool = false;
+            const INPUTS: usize = $inputs;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
+                kernel::unpack_terms::<B, Self>(blocks, parts);
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+                let mut codes = [&rows[0].codes; PANEL_ROWS];
+                for r in 1..PANEL_ROWS {
+                    codes[r] = &rows[r].codes;
+                }
+                $interleave(panel, &codes);
+                shift::<Self>(panel, B::CODES);
+                kernel::fill_term_scales::<B>(panel, rows);
+            }
+
+            unsafe fn terms_tile<B: Terms, const T: usize>(
+                panel: &Panel,
+                terms: StepBy<Range<usize>>,
+                x: &[Input<'_>; T],
+                tiles: &mut [Tile; T],
+                p: usize,
+            ) {
+                // One for all formats.
+                $(#[target_feature(enable = $features)])?
+                unsafe fn tile<const T: usize>(
+                    shape: Shape,
+                    panel: &Panel,
+                    terms: StepBy<Range<usize>>,
+                    x: &[Input<'_>; T],
+                    tiles: &mut [Tile; T],
+                    p: usize,
+                ) {
+                    terms_tile::<$vector, $rows, T>(shape, panel, terms, x, tiles, p);
+                }
+                let bias = i32::from(bias::<Self>(B::CODES));
+                let shape = Shape { steps: B::TERM / 4, min: B::MIN, bias };
+                // SAFETY: the caller's promise.
+                unsafe { tile(shape, panel, terms, x, tiles, p) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn unpack_scaled<B: Scaled>(block: &B, parts: &mut Parts) {
+                block.unpack::<Self>(parts);
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
+                let mut codes = [&rows[0].codes; PANEL_ROWS];
+                for r in 1..PANEL_ROWS {
+                    codes[r] = &rows[r].codes;
+                }
+                $interleave(panel, &codes);
+                shift::<Self>(panel, B::CODES);
+                let bias = bias::<Self>(B::CODES);
+                kernel::fill_multipliers::<B>(panel, rows, bias, |multiplier| {
+                    bytemuck::cast(i32::from(multiplier))
+                });
+            }
+
+            unsafe fn scaled_tile<B: Scaled, const T: usize>(
+                panel: &Panel,
+                x: &[Input<'_>; T],
+                tiles: &mut [Tile; T],
+                p: usize,
+            ) {
+                // One for all formats.
+                $(#[target_feature(enable = $features)])?
+                unsafe fn tile<const T: usize>(
+                    shape: Shape,
+                    panel: &Panel,
+                    x: &[Input<'_>; T],
+                    tiles: &mut [Tile; T],
+                    p: usize,
+                ) {
+                    scaled_tile::<$vector, $rows, T>(shape, panel, x, tiles, p);
+                }
+                let bias = i32::from(bias::<Self>(B::CODES));
+                let shape = Shape { steps: B::GROUP / 4, min: B::MIN, bias };
+                // SAFETY: the caller's promise.
+                unsafe { tile(shape, panel, x, tiles, p) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::super::avx2;
+    use super::*;
+    use crate::simd::x86::vnni::{Avx512, AvxVnni};
+
+    kernel!(AvxVnni, 2, 3, avx2::interleave, "avx2,f16c,avxvnni");
+    kernel!(Avx512, 1, 6, avx2::interleave, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use super::*;
+    use crate::simd::aarch64::{Dotprod, Neon};
+
+    kernel!(Neon, 2, 2, interleave);
+    kernel!(Dotprod, 4, 3, interleave);
+}
+
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm32 {
+    use super::*;
+    use crate::simd::wasm32::Simd128;
+
+    kernel!(Simd128, 2, 2, interleave);
+}
+
+#[cfg(test)]
+mod emulated {
+    use super::*;
+    use crate::simd::vector::Emulated;
+
+    kernel!(Emulated<4, false>, 2, 2, interleave);
+    kernel!(Emulated<8, true>, 2, 3, interleave);
+    kernel!(Emulated<16, true>, 1, 6, interleave);
+}
