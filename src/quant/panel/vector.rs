@@ -97,7 +97,7 @@ fn store_sums<V: Vector, const R: usize, const T: usize>(
 fn terms_tile<V: Vector, const R: usize, const T: usize>(
     shape: Shape,
     panel: &Panel,
-    terms: StepBy<Range<usize>>,
+    terms: &StepBy<Range<usize>>,
     x: &[Input<'_>; T],
     tiles: &mut [Tile; T],
     p: usize,
@@ -259,7 +259,7 @@ macro_rules! kernel {
                 unsafe fn tile<const T: usize>(
                     shape: Shape,
                     panel: &Panel,
-                    terms: StepBy<Range<usize>>,
+                    terms: &StepBy<Range<usize>>,
                     x: &[Input<'_>; T],
                     tiles: &mut [Tile; T],
                     p: usize,
@@ -269,7 +269,7 @@ macro_rules! kernel {
                 let bias = i32::from(bias::<Self>(B::CODES));
                 let shape = Shape { steps: B::TERM / 4, min: B::MIN, bias };
                 // SAFETY: the caller's promise.
-                unsafe { tile(shape, panel, terms, x, tiles, p) }
+                unsafe { tile(shape, panel, &terms, x, tiles, p) }
             }
 
             $(#[target_feature(enable = $features)])?
