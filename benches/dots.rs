@@ -97,11 +97,11 @@ fn panel(bencher: Bencher<'_, '_>, case: &Case) {
     let weights = vec![0x11; panel::ROWS * format.bytes_for(COLUMNS).unwrap()];
     let input = format.dot.as_ref().unwrap().input;
     let row = quantize(input, case.isa, &numbers()[..COLUMNS]);
-    let inputs = kernel.prepare(input, &row.repeat(INPUTS), COLUMNS);
+    let mut inputs = kernel.prepare(INPUTS, COLUMNS);
+    inputs.runs_mut().for_each(|mut run| run.fill(&row.repeat(INPUTS)));
     let mut scratch = panel::Scratch::default();
     bencher.counter(ItemsCount::new(panel::ROWS * COLUMNS * INPUTS)).bench_local(|| {
-        let row_bytes = weights.len() / panel::ROWS;
-        kernel.run(black_box(&weights), row_bytes, black_box(&inputs), &mut scratch, |_, dots| {
+        kernel.run(black_box(&weights), black_box(&inputs), &mut scratch, |_, dots| {
             black_box(dots);
         });
     });

@@ -1,56 +1,17 @@
 //! The operations that models are made of, and nothing more: a device implements [`Backend`], a model calls it.
+//!
+//! Operations are as large as a device can make good use of: what a matrix reads is normalized or gated on the way in
+//! ([`Source`]), what it writes is added to the residual on the way out, and matrices of one source are one operation. A
+//! decoder layer takes six.
 
 use crate::cache::LayerCache;
 use crate::error::Result;
 use crate::tensor::Tensor;
 
 pub mod cpu;
+mod hidden;
 
-/// Activations: rows (tokens) × columns of f32.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Hidden {
-    values: Vec<f32>,
-    columns: usize,
-}
-
-impl Hidden {
-    /// # Panics
-    /// If `values` is no whole number of rows.
-    pub fn new(values: Vec<f32>, columns: usize) -> Self {
-        assert!(columns > 0 && values.len().is_multiple_of(columns), "whole rows");
-        Hidden { values, columns }
-    }
-
-    /// Tokens.
-    pub fn rows(&self) -> usize {
-        self.values.len() / self.columns
-    }
-
-    /// Elements of a row.
-    pub fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// All rows, one after the other.
-    pub fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// All rows, to be changed in place.
-    pub fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.values
-    }
-
-    /// The rows as one vector.
-    pub fn into_values(self) -> Vec<f32> {
-        self.values
-    }
-
-    /// The last row alone.
-    pub fn last_row(&self) -> Hidden {
-        Hidden { values: self.values[self.values.len() - self.columns..].to_vec(), columns: self.columns }
-    }
-}
+pub use hidden::Hidden;
 
 /// The operands of y = W x + b. Its `forward` is in `layers`.
 #[derive(Clone, Debug)]
@@ -59,6 +20,15 @@ pub struct Linear {
     pub weight: Tensor,
     /// outputs.
     pub bias: Option<Vec<f32>>,
+}
+
+/// The operands of x / sqrt(mean(x²) + eps) · weight.
+#[derive(Clone, Debug)]
+pub struct RmsNorm {
+    /// One factor an element of a row, or of a head.
+    pub weight: Vec<f32>,
+    /// Added to the mean of squares.
+    pub eps: f32,
 }
 
 /// Where the rows of a [`Hidden`] stand in the sequence: row `i` is at position `start + i`.
@@ -70,15 +40,11 @@ pub struct Span {
     pub len: usize,
 }
 
-/// Cosines and sines of a [`Span`]: rows × (rotated dimensions / 2) each, made by `layers::Rope`.
-#[derive(Clone, Debug)]
+/// Turns of the pairs of a head for the rows of a [`Span`], made by `layers::Rope`.
+#[derive(Debug)]
 pub struct Rotation {
-    /// cos(angle) times the attention factor of yarn.
-    pub cos: Vec<f32>,
-    /// sin(angle) times the attention factor of yarn.
-    pub sin: Vec<f32>,
-    /// Pairs rotated in a head.
-    pub pairs: usize,
+    /// Rows × (pairs · 2): the cosines of the angles, then their sines, times the attention factor of yarn.
+    pub turns: Hidden,
     /// Whether a pair is elements `2i, 2i + 1` rather than `i, i + pairs`.
     pub interleaved: bool,
 }
@@ -90,6 +56,46 @@ pub enum Gate {
     Silu,
     /// GELU in its tanh form: GeGLU.
     Gelu,
+}
+
+/// What a linear layer reads: rows that are there, or that are made from them on the way.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// The rows themselves.
+    Plain(&'a Hidden),
+    /// Each row normalized.
+    Normed(&'a Hidden, &'a RmsNorm),
+    /// gate(a) · b, element by element.
+    Gated(Gate, &'a Hidden, &'a Hidden),
+}
+
+impl Source<'_> {
+    /// Tokens.
+    pub fn rows(&self) -> usize {
+        self.first().rows()
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.first().columns()
+    }
+
+    fn first(&self) -> &Hidden {
+        match self {
+            Source::Plain(rows) | Source::Normed(rows, _) | Source::Gated(_, rows, _) => rows,
+        }
+    }
+}
+
+/// New rows of one attention layer, before they take their place in the sequence.
+#[derive(Debug)]
+pub struct Heads {
+    /// tokens × (heads · dim).
+    pub query: Hidden,
+    /// tokens × (kv_heads · dim).
+    pub key: Hidden,
+    /// tokens × (kv_heads · dim).
+    pub value: Hidden,
 }
 
 /// The numbers of one attention operation.
@@ -105,22 +111,38 @@ pub struct AttentionShape<'a> {
     pub sinks: Option<&'a [f32]>,
 }
 
+/// The most layers that read one [`Source`] together.
+pub const MOST_TOGETHER: usize = 4;
+
 /// The transformer operations, row by row: a batch of rows gives the same bits as each row alone.
 pub trait Backend: Send + Sync {
+    /// Rows × columns that hold any numbers: memory that was used before.
+    fn blank(&self, rows: usize, columns: usize) -> Hidden;
+
     /// Rows of an embedding table, times `scale`. `tokens` are below the table's rows.
     fn embed(&self, table: &Tensor, tokens: &[u32], scale: f32) -> Result<Hidden>;
 
-    /// Several linear layers of the same input, so that it is quantized once.
-    fn linear(&self, input: &Hidden, layers: &[&Linear]) -> Result<Vec<Hidden>>;
+    /// Replaces each of `out` by the layer's product with the source. At most [`MOST_TOGETHER`] layers.
+    fn linear(&self, source: Source, layers: &[&Linear], out: &mut [Hidden]) -> Result<()>;
 
-    /// x / sqrt(mean(x²) + eps) · weight, over groups of `weight.len()` elements: whole rows, or heads.
-    fn rms_norm(&self, input: &Hidden, weight: &[f32], eps: f32) -> Hidden;
+    /// x += y, where y is the layer's product with the source, normalized if there is a norm.
+    fn add_linear(
+        &self,
+        x: &mut Hidden,
+        source: Source,
+        layer: &Linear,
+        norm: Option<&RmsNorm>,
+    ) -> Result<()>;
 
-    /// Rotates the first `2 · pairs` elements of every head of `dim` elements.
-    fn rope(&self, input: Hidden, dim: usize, rotation: &Rotation) -> Hidden;
-
-    /// Appends rows of keys and values to the cache.
-    fn append(&self, cache: &mut LayerCache, keys: &Hidden, values: &Hidden) -> Result<()>;
+    /// Normalizes the heads of queries and keys (`norms`, each if there is one), rotates the first `2 · pairs` elements
+    /// of each and appends keys and values to the cache.
+    fn append(
+        &self,
+        cache: &mut LayerCache,
+        rows: &mut Heads,
+        norms: [Option<&RmsNorm>; 2],
+        rotation: &Rotation,
+    ) -> Result<()>;
 
     /// Causal attention of `query` (rows at `at`, already in the cache) over the cache.
     fn attention(
@@ -131,12 +153,6 @@ pub trait Backend: Send + Sync {
         shape: AttentionShape,
     ) -> Result<Hidden>;
 
-    /// gate(a) · b, element by element.
-    fn gated(&self, gate: Gate, a: Hidden, b: &Hidden) -> Hidden;
-
-    /// a + b.
-    fn add(&self, a: Hidden, b: &Hidden) -> Hidden;
-
     /// cap · tanh(x / cap).
-    fn softcap(&self, input: Hidden, cap: f32) -> Hidden;
+    fn softcap(&self, x: &mut Hidden, cap: f32);
 }

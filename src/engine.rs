@@ -38,6 +38,8 @@ pub struct Options {
     pub isa: Option<Isa>,
     /// What weights are multiplied with.
     pub activations: Activations,
+    /// Whether weights are repacked for prompts, some rows at a time: faster, the same bits. See `Cpu::with_repack`.
+    pub repack: bool,
     /// How keys and values are stored.
     pub cache: CacheType,
     /// Tokens of a prompt that are computed together; never changes a result.
@@ -51,6 +53,7 @@ impl Default for Options {
             threads: None,
             isa: None,
             activations: Activations::default(),
+            repack: true,
             cache: CacheType::default(),
             batch: 256,
         }
@@ -86,7 +89,8 @@ pub struct Engine {
     cache: KvCache,
     /// What the cache holds.
     tokens: Vec<u32>,
-    logits: Vec<f32>,
+    /// One row.
+    logits: Hidden,
     batch: usize,
     info: Info,
     interrupt: Interrupt,
@@ -117,6 +121,12 @@ impl Engine {
         Engine::from_weights(&Weights::from_static("the embedded Austen model", AUSTEN)?, options)
     }
 
+    /// Bytes of repacked weights and of what else the kernels for prompts keep: so far, and all there will be once a
+    /// prompt of a whole batch was read.
+    pub fn repack_bytes(&self) -> usize {
+        self.cpu.scratch_bytes()
+    }
+
     /// Builds an engine from an opened file.
     ///
     /// # Errors
@@ -133,13 +143,13 @@ impl Engine {
             return Err(Error::option("--batch-size", "0 tokens: at least 1 is needed"));
         }
         let context = context(model.config().context, options.context)?;
-        let cpu = Cpu::new(options.threads, options.isa, options.activations)?;
+        let cpu = Cpu::new(options.threads, options.isa, options.activations)?.with_repack(options.repack);
         let cache = KvCache::new(&model.cache_shape(), options.cache, context)?;
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),
             template: Template::from_metadata(&weights.metadata)?,
             tokens: Vec::with_capacity(context),
-            logits: Vec::new(),
+            logits: Hidden::empty(),
             batch: options.batch,
             interrupt: Interrupt::default(),
             model,
@@ -208,10 +218,9 @@ impl Engine {
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.check(tokens)?;
         for batch in tokens.chunks(self.batch) {
-            let logits = self.forward(batch, Outputs::Last)?;
-            self.logits = logits.into_values();
+            self.logits = self.forward(batch, Outputs::Last)?;
         }
-        Ok(&self.logits)
+        Ok(self.logits.values())
     }
 
     /// Appends one token and returns the logits that follow it.
@@ -276,8 +285,7 @@ impl Engine {
 
     /// Runs the model; if it fails the cache is as before.
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
-        let (model, cache, ops) = (&self.model, &mut self.cache, &self.cpu);
-        match ops.within(|| model.forward(tokens, cache, outputs, ops)) {
+        match self.model.forward(tokens, &mut self.cache, outputs, &self.cpu) {
             Ok(logits) => {
                 self.tokens.extend_from_slice(tokens);
                 Ok(logits)

@@ -85,23 +85,25 @@ pub fn sum_lanes(l: [f32; 8]) -> f32 {
     ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
-per_isa! {
-    /// Turns scores into weights in place: e^(score - max), and returns their sum.
-    pub fn exp_scores(scores: &mut [f32], max: f32) -> f32 {
-        let mut lanes = [0.0f32; 8];
-        let (chunks, rest) = scores.as_chunks_mut::<8>();
-        for chunk in chunks {
-            for lane in 0..8 {
-                chunk[lane] = exp(chunk[lane] - max);
-                lanes[lane] += chunk[lane];
-            }
+/// What is left of a row after its chunks of eight, with `fill` in the lanes without an element.
+#[inline(always)]
+pub fn padded(rest: &[f32], fill: f32) -> [f32; 8] {
+    let mut lanes = [fill; 8];
+    lanes[..rest.len()].copy_from_slice(rest);
+    lanes
+}
+
+/// Turns scores into weights in place: e^(score - max), and returns their sum.
+#[inline(always)]
+pub fn exp_scores(scores: &mut [[f32; 8]], max: f32) -> f32 {
+    let mut lanes = [0.0f32; 8];
+    for scores in scores {
+        for lane in 0..8 {
+            scores[lane] = exp(scores[lane] - max);
+            lanes[lane] += scores[lane];
         }
-        for (lane, score) in rest.iter_mut().enumerate() {
-            *score = exp(*score - max);
-            lanes[lane] += *score;
-        }
-        sum_lanes(lanes)
     }
+    sum_lanes(lanes)
 }
 
 #[cfg(test)]
@@ -136,14 +138,22 @@ mod tests {
         }
     }
 
+    per_isa! {
+        fn exp_scores_on(scores: &mut [[f32; 8]], max: f32) -> f32 {
+            exp_scores(scores, max)
+        }
+    }
+
     #[test]
     fn every_isa_gives_the_same_bits() {
-        let scores: Vec<f32> = (0..1003).map(|i| libm::sin(f64::from(i)) as f32 * 20.0).collect();
+        let scores: Vec<[f32; 8]> = (0..125)
+            .map(|i| std::array::from_fn(|j| libm::sin(f64::from(i * 8 + j as i32)) as f32 * 20.0))
+            .collect();
         let mut expected = scores.clone();
-        let expected_sum = exp_scores(Isa::Scalar, &mut expected, 20.0);
+        let expected_sum = exp_scores_on(Isa::Scalar, &mut expected, 20.0);
         for isa in Isa::available() {
             let mut found = scores.clone();
-            assert_eq!(exp_scores(isa, &mut found, 20.0).to_bits(), expected_sum.to_bits(), "{isa:?}");
+            assert_eq!(exp_scores_on(isa, &mut found, 20.0).to_bits(), expected_sum.to_bits(), "{isa:?}");
             assert_eq!(found, expected, "{isa:?}");
         }
     }

@@ -313,7 +313,7 @@ impl Format {
     }
 
     /// Adds the kernels for many inputs.
-    pub(crate) const fn panel(mut self, kernels: Kernels) -> Self {
+    const fn panel(mut self, kernels: Kernels) -> Self {
         self.panel = kernels;
         self
     }
@@ -401,9 +401,18 @@ impl Format {
 
     /// The fastest kernel for many inputs that `isa` allows; `None` if there is none, and one row after the other has to
     /// be multiplied. Its results have the bits of [`Format::row_dot`]'s.
-    pub fn multiply(&self, isa: Isa) -> Option<Multiply> {
-        let usable = |kernel: &&Multiply| kernel.isa() <= isa && kernel.isa().is_available();
-        self.panel.listed.iter().rev().find(usable).copied()
+    pub fn multiply(&'static self, isa: Isa) -> Option<Multiply> {
+        let input = self.dot.as_ref()?.input;
+        if std::ptr::eq(input, &f32::FORMAT) {
+            return Some(self.multiply_decoded(isa));
+        }
+        Multiply::new(self, input, self.panel.listed, isa)
+    }
+
+    /// The kernel for many inputs that decodes the weights to f32. Its results have the bits of the f32 dot with decoded
+    /// weights.
+    pub fn multiply_decoded(&'static self, isa: Isa) -> Multiply {
+        Multiply::decoded(self, if isa.is_available() { isa } else { Isa::Scalar })
     }
 
     fn check(&self, bytes: usize, len: usize) -> Result<()> {

@@ -96,7 +96,7 @@ impl Sampler {
         if let Some(penalties) = &self.penalties {
             penalties.apply(logits);
         }
-        if let Some(dry) = &self.dry {
+        if let Some(dry) = &mut self.dry {
             dry.apply(logits);
         }
         let candidates = &mut self.candidates;

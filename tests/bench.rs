@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use hadal::quant::FORMATS;
+use hadal::simd::Isa;
 use serde_json::Value;
 
 /// Standard output of a run that must succeed, with nothing of the tester's environment that it would heed.
@@ -68,7 +69,10 @@ fn kernel_rows_have_every_field() {
         for (row, phase) in
             of_format.iter().zip(["decode", "prefill"].iter().flat_map(|phase| vec![phase; arms]))
         {
-            assert_eq!((&row["phase"], &row["pack"]), (&(*phase).into(), &"none".into()), "{row}");
+            let isa = Isa::available().find(|isa| row["isa"] == isa.name()).unwrap();
+            let packed = *phase == "prefill" && format.multiply(isa).is_some();
+            let pack = if packed { "panel" } else { "none" };
+            assert_eq!((&row["phase"], &row["pack"]), (&(*phase).into(), &pack.into()), "{row}");
             let sizes = ["rows", "n", "k", "threads"].map(|name| row[name].as_u64().unwrap());
             assert_eq!(sizes, [if *phase == "decode" { 1 } else { 5 }, 64, 256, 2], "{row}");
             let [bytes, macs] =
@@ -90,6 +94,9 @@ fn two_kernels_are_compared() {
         assert!((ratio - median(&pair[0]) / median(&pair[1])).abs() < 1e-6, "{pair:?}");
         assert!((ratio * inverse - 1.0).abs() < 1e-6, "{pair:?}");
     }
+    let packs = kernel_rows(&["--format", "q8_0", "--compare", "panel,none"]);
+    assert!(packs.iter().skip(2).all(|row| row["phase"] == "prefill"), "{packs:?}");
+    assert_eq!((packs.len(), &packs[3]["pack"]), (4, &"none".into()), "{packs:?}");
     let [share, fastest, memory] = [
         &rows[0]["share_of_bandwidth"],
         &rows[0]["gbytes_per_second"]["max"],

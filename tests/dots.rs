@@ -201,7 +201,8 @@ fn many_inputs_at_once_give_the_bits_of_the_scalar_dot() {
     let mut scratch = Scratch::default();
     for format in FORMATS.iter().filter(|format| format.dot.is_some()) {
         let input = format.dot.as_ref().unwrap().input;
-        let unit = input.block_len.max(format.block_len);
+        // Odd numbers of columns where blocks allow it.
+        let unit = input.block_len.max(format.block_len).max(13);
         for (rows, columns, tokens) in
             [(1, 1, 1), (3, 3, 2), (16, 8, 3), (17, 1, 4), (64, 9, 5), (50, 2, 7), (33, 5, 6)]
         {
@@ -215,8 +216,9 @@ fn many_inputs_at_once_give_the_bits_of_the_scalar_dot() {
             let scalar = format.row_dot(Isa::Scalar).unwrap();
             for isa in Isa::available() {
                 let Some(multiply) = format.multiply(isa) else { continue };
-                let inputs = multiply.prepare(input, &blocks, columns);
-                multiply.run(&weights, row_bytes, &inputs, &mut scratch, |token, dots| {
+                let mut inputs = multiply.prepare(tokens, columns);
+                inputs.runs_mut().for_each(|mut run| run.fill(&blocks));
+                multiply.run(&weights, &inputs, &mut scratch, |token, dots| {
                     for (row, &found) in dots.iter().enumerate() {
                         let expected = scalar
                             .call(&weights[row * row_bytes..][..row_bytes], &blocks[token * block_bytes..][..block_bytes]);

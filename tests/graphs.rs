@@ -1,20 +1,19 @@
 //! Model graphs: tiny random models against reference logits, and the promise that every batching, thread count and
 //! instruction set gives the same bits.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use hadal::backend::cpu::{Activations, Cpu};
 use hadal::cache::{CacheType, KvCache};
-use hadal::file::{Metadata, RopePairs, Value, Weights};
+use hadal::file::Weights;
 use hadal::model::{self, Model, Outputs};
 use hadal::simd::Isa;
-use hadal::tensor::Bytes;
 
 #[path = "support/golden.rs"]
 mod golden;
+#[path = "support/random.rs"]
+mod random;
 
 use golden::Golden;
+use random::random_model;
 
 /// A folder with `config.json` and `model.safetensors` made from a golden file: weights are the tensors whose names
 /// do not begin with `_`.
@@ -33,9 +32,8 @@ fn logits(model: &dyn Model, tokens: &[u32], parts: &[usize], cpu: &Cpu, cache: 
         let (now, later) = rest.split_at(part.min(rest.len()));
         rest = later;
         if !now.is_empty() {
-            values.extend(
-                model.forward(now, &mut cache, Outputs::All, cpu).expect("a forward pass").into_values(),
-            );
+            let found = model.forward(now, &mut cache, Outputs::All, cpu).expect("a forward pass");
+            values.extend_from_slice(found.values());
         }
     }
     assert!(rest.is_empty(), "the parts cover all tokens");
@@ -132,95 +130,6 @@ fn rope_type_goes_by_both_of_its_names() {
     assert!(max_difference(&found, &golden.get::<f32>("_logits_full").values) < 1e-4);
 }
 
-/// Random weights in [-0.5, 0.5), the same on every machine.
-fn noise(seed: u64, len: usize) -> Vec<f32> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| random.f32() - 0.5).collect()
-}
-
-/// A small random model of `architecture` whose matrices are stored in `format`. Rows are `hidden` wide, a multiple of
-/// the format's block; heads of 32, four to one key/value head; Gemma's windows see 24 tokens.
-fn random_model(architecture: &str, format: &str, hidden: usize) -> Arc<dyn Model> {
-    let (heads, kv_heads) = (hidden / 32, (hidden / 128).max(1));
-    let format = hadal::quant::Format::by_name(format).expect("a known format");
-    let mut weights = Weights {
-        path: PathBuf::from("random"),
-        metadata: Metadata::default(),
-        tensors: indexmap::IndexMap::new(),
-        parts: Vec::new(),
-        rope_pairs: RopePairs::Gguf,
-        tokenizer_json: None,
-        tokenizer_config_json: None,
-    };
-    let mut key = |name: &str, value: Value| {
-        weights.metadata.0.insert(name.replace('*', architecture), value);
-    };
-    key("general.architecture", Value::String(architecture.into()));
-    for (name, value) in [
-        ("*.block_count", 2),
-        ("*.context_length", 4096),
-        ("*.embedding_length", hidden as u64),
-        ("*.feed_forward_length", hidden as u64),
-        ("*.attention.head_count", heads as u64),
-        ("*.attention.head_count_kv", kv_heads as u64),
-        ("*.attention.key_length", 32),
-        ("*.attention.sliding_window_pattern", 2),
-    ] {
-        key(name, Value::Unsigned(value));
-    }
-    if architecture == "gemma3" {
-        key("*.attention.sliding_window", Value::Unsigned(24));
-    }
-    key("*.attention.layer_norm_rms_epsilon", Value::Float(1e-6));
-
-    let mut seed = 0;
-    let mut add = |name: String, shape: &[usize]| {
-        seed += 1;
-        let values = noise(seed, shape.iter().product());
-        let format = if shape.len() > 1 { format } else { &hadal::quant::f32::FORMAT };
-        let values: Vec<f32> = if shape.len() > 1 {
-            values.iter().map(|value| value * 0.25).collect()
-        } else {
-            values.iter().map(|value| value + 1.0).collect()
-        };
-        let mut bytes = vec![0; format.bytes_for(values.len()).expect("whole blocks")];
-        format.encode(&values, &mut bytes).expect("finite");
-        let entry = hadal::file::Entry {
-            shape: shape.to_vec(),
-            type_name: format.name.to_uppercase(),
-            type_id: format.gguf_id,
-            format: Some(format),
-            offset: 0,
-            part: 0,
-            data: Bytes::Owned(bytes.into()),
-        };
-        weights.tensors.insert(name, entry);
-    };
-    add("token_embd.weight".into(), &[64, hidden]);
-    add("output_norm.weight".into(), &[hidden]);
-    for layer in 0..2 {
-        for (name, shape) in [
-            ("attn_norm.weight", &[hidden][..]),
-            ("attn_q.weight", &[hidden, hidden]),
-            ("attn_k.weight", &[kv_heads * 32, hidden]),
-            ("attn_v.weight", &[kv_heads * 32, hidden]),
-            ("attn_output.weight", &[hidden, hidden]),
-            ("attn_q.bias", &[hidden]),
-            ("attn_q_norm.weight", &[32]),
-            ("attn_k_norm.weight", &[32]),
-            ("post_attention_norm.weight", &[hidden]),
-            ("ffn_norm.weight", &[hidden]),
-            ("ffn_gate.weight", &[hidden, hidden]),
-            ("ffn_up.weight", &[hidden, hidden]),
-            ("ffn_down.weight", &[hidden, hidden]),
-            ("post_ffw_norm.weight", &[hidden]),
-        ] {
-            add(format!("blk.{layer}.{name}"), shape);
-        }
-    }
-    model::load(&weights).expect("a well-formed model")
-}
-
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
@@ -249,7 +158,8 @@ fn every_prompt_length_and_chunking_gives_the_same_bits() {
     }
 }
 
-/// Every format that has an encoder, every instruction set of this machine and 1 to 4 threads give the same bits.
+/// Every format that has an encoder, every instruction set of this machine, 1 to 4 threads, weights repacked or not give
+/// the same bits.
 #[test]
 fn every_isa_and_thread_count_gives_the_same_bits() {
     let mut wrong = Vec::new();
@@ -257,15 +167,18 @@ fn every_isa_and_thread_count_gives_the_same_bits() {
     for format in usable {
         let model = random_model("qwen3", format.name, 256);
         let tokens: Vec<u32> = (0..40u32).map(|i| i * 7 % 61).collect();
-        let run = |threads: usize, isa: Isa| {
+        let run = |threads: usize, isa: Isa, repack: bool| {
             let cpu = Cpu::new(Some(threads), Some(isa), Activations::Quantized).expect("threads");
+            let cpu = cpu.with_repack(repack);
             bits(&logits(&*model, &tokens, &[33, 1, 6], &cpu, CacheType::F16))
         };
-        let reference = run(1, Isa::Scalar);
+        let reference = run(1, Isa::Scalar, false);
         for isa in Isa::available() {
             for threads in 1..=4 {
-                if run(threads, isa) != reference {
-                    wrong.push(format!("{} {isa:?} {threads} threads", format.name));
+                for repack in [true, false] {
+                    if run(threads, isa, repack) != reference {
+                        wrong.push(format!("{} {isa:?} {threads} threads, repack: {repack}", format.name));
+                    }
                 }
             }
         }

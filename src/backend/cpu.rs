@@ -1,17 +1,27 @@
 //! The CPU: rows are split over a thread pool, dots are taken from the weights' [`Format`](crate::quant::Format).
 //! Every result is the same bits for any number of threads, any batch and any instruction set.
 
-use rayon::prelude::*;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{AttentionShape, Backend, Gate, Hidden, Linear, Rotation, Span};
+use super::hidden::Spares;
+use super::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
-use crate::math::{self, per_isa};
+use crate::quant::Format;
+use crate::quant::panel::{Multiply, Scratch};
 use crate::simd::Isa;
 use crate::tensor::Tensor;
 
 mod attention;
 mod matmul;
+mod matrix;
+pub mod pool;
+mod rows;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use pool::Pool;
 
 /// What weights are multiplied with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,12 +33,16 @@ pub enum Activations {
     Float,
 }
 
-/// A thread pool and the choices that hold for a whole run.
+/// A thread pool, memory to use again and the choices that hold for a whole run.
 #[derive(Debug)]
 pub struct Cpu {
-    pool: rayon::ThreadPool,
+    pool: Pool,
+    spares: Spares,
     isa: Isa,
     activations: Activations,
+    repack: bool,
+    /// One a thread.
+    scratch: Mutex<Vec<Scratch>>,
 }
 
 impl Cpu {
@@ -48,36 +62,74 @@ impl Cpu {
             Some(threads) => threads,
             None => std::thread::available_parallelism().map_or(1, usize::from),
         };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|index| format!("hadal-{index}"))
-            .build()
+        let pool = Pool::new(threads)
             .map_err(|error| Error::option("--threads", format!("{threads} threads: {error}")))?;
-        Ok(Cpu { pool, isa, activations })
+        Ok(Cpu { pool, spares: Spares::default(), isa, activations, repack: true, scratch: Mutex::default() })
     }
 
-    /// Runs `work` on a thread of the pool. The operations inside it need not hand themselves over to the pool one by
-    /// one, which costs several microseconds each.
-    pub fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(work)
+    /// Whether weights are repacked for products with many tokens, some rows at a time and for no longer than the
+    /// product lasts. Without, prompts are read more slowly; the results are the same bits.
+    #[must_use]
+    pub fn with_repack(mut self, repack: bool) -> Self {
+        self.repack = repack;
+        self
+    }
+
+    /// The kernel that repacks weights of `format` for a product with `tokens`; `None` if they are multiplied as stored.
+    pub fn panel(&self, format: &'static Format, tokens: usize) -> Option<Multiply> {
+        /// For fewer tokens unpacking takes longer than it saves.
+        const WORTH_UNPACKING: usize = 4;
+        match self.activations {
+            Activations::Float if format.block_len > 1 => Some(format.multiply_decoded(self.isa)),
+            _ if tokens >= WORTH_UNPACKING && self.repack => format.multiply(self.isa),
+            _ => None,
+        }
+    }
+
+    /// Bytes of repacked weights and of what else the kernels for many tokens keep.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch().iter().map(Scratch::bytes).sum()
+    }
+
+    /// Scratch of every thread.
+    fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {
+        // Its numbers are written before they are read, whatever panicked while it was locked.
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch.resize_with(self.pool.threads(), Scratch::default);
+        scratch
     }
 
     /// Threads of the pool.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.pool.threads()
     }
 
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
+
+    /// Rows of a part of work on every element of `rows` rows; a few rows are one part, which the caller does.
+    fn rows_per_part(&self, rows: usize, columns: usize) -> usize {
+        const ELEMENTS_WORTH_A_PART: usize = 8 * 1024;
+        rows.div_ceil(4 * self.threads()).max(ELEMENTS_WORTH_A_PART / columns).max(1)
+    }
+
+    /// `work` on every row, with its index.
+    fn each_row(&self, x: &mut Hidden, work: impl Fn(usize, &mut [f32]) + Sync) {
+        let (rows, columns) = (x.rows(), x.columns());
+        self.pool.chunks_mut(x.values_mut(), columns, self.rows_per_part(rows, columns), work);
+    }
 }
 
 impl Backend for Cpu {
+    fn blank(&self, rows: usize, columns: usize) -> Hidden {
+        self.spares.take(rows, columns)
+    }
+
     fn embed(&self, table: &Tensor, tokens: &[u32], scale: f32) -> Result<Hidden> {
-        let columns = table.columns();
-        let mut values = vec![0.0; tokens.len() * columns];
-        for (out, &token) in values.chunks_exact_mut(columns).zip(tokens) {
+        let mut x = self.blank(tokens.len(), table.columns());
+        for (out, &token) in x.values_mut().chunks_exact_mut(table.columns()).zip(tokens) {
             let row = token as usize;
             if row >= table.rows() {
                 return Err(Error::Tokenizer(format!(
@@ -88,32 +140,46 @@ impl Backend for Cpu {
             table.format().decode(table.row(row), out)?;
             out.iter_mut().for_each(|value| *value *= scale);
         }
-        Ok(Hidden::new(values, columns))
+        Ok(x)
     }
 
-    fn linear(&self, input: &Hidden, layers: &[&Linear]) -> Result<Vec<Hidden>> {
-        self.pool.install(|| matmul::linear(self.isa, self.activations, input, layers))
+    fn linear(&self, source: Source, layers: &[&Linear], out: &mut [Hidden]) -> Result<()> {
+        matmul::linear(self, source, layers, out, None)
     }
 
-    fn rms_norm(&self, input: &Hidden, weight: &[f32], eps: f32) -> Hidden {
-        let mut values = input.values().to_vec();
-        self.rows(&mut values, weight.len(), |row| rms_norm(self.isa, row, weight, eps));
-        Hidden::new(values, input.columns())
+    fn add_linear(
+        &self,
+        x: &mut Hidden,
+        source: Source,
+        layer: &Linear,
+        norm: Option<&RmsNorm>,
+    ) -> Result<()> {
+        let mut y = [Hidden::empty()];
+        let Some(norm) = norm else {
+            return matmul::linear(self, source, &[layer], &mut y, Some(x));
+        };
+        matmul::linear(self, source, &[layer], &mut y, None)?;
+        self.each_row(x, |row, x| rows::add_normed(self.isa, x, y[0].row(row), norm));
+        Ok(())
     }
 
-    fn rope(&self, mut input: Hidden, dim: usize, rotation: &Rotation) -> Hidden {
-        let (columns, pairs) = (input.columns(), rotation.pairs);
-        let tables = rotation.cos.chunks_exact(pairs).zip(rotation.sin.chunks_exact(pairs));
-        for (row, (cos, sin)) in input.values_mut().chunks_exact_mut(columns).zip(tables) {
-            for head in row.chunks_exact_mut(dim) {
-                rotate(self.isa, head, cos, sin, rotation.interleaved);
-            }
+    fn append(
+        &self,
+        cache: &mut LayerCache,
+        rows: &mut Heads,
+        norms: [Option<&RmsNorm>; 2],
+        rotation: &Rotation,
+    ) -> Result<()> {
+        let dim = cache.shape().dim;
+        for (heads, norm) in [&mut rows.query, &mut rows.key].into_iter().zip(norms) {
+            self.each_row(heads, |index, row| {
+                if let Some(norm) = norm {
+                    rows::norm_heads(self.isa, row, norm);
+                }
+                rows::rotate(self.isa, row, dim, rotation.turns.row(index), rotation.interleaved);
+            });
         }
-        input
-    }
-
-    fn append(&self, cache: &mut LayerCache, keys: &Hidden, values: &Hidden) -> Result<()> {
-        cache.append(self.isa, keys.values(), values.values())
+        cache.append(self.isa, rows.key.values(), rows.value.values())
     }
 
     fn attention(
@@ -123,111 +189,10 @@ impl Backend for Cpu {
         at: Span,
         shape: AttentionShape,
     ) -> Result<Hidden> {
-        self.pool.install(|| attention::attention(self.isa, query, cache, at, shape))
+        attention::attention(self, query, cache, at, shape)
     }
 
-    fn gated(&self, gate: Gate, mut a: Hidden, b: &Hidden) -> Hidden {
-        let columns = a.columns();
-        let bend = match gate {
-            Gate::Silu => silu_times,
-            Gate::Gelu => gelu_times,
-        };
-        self.pool.install(|| {
-            let rows = a.values_mut().par_chunks_mut(columns).zip(b.values().par_chunks(columns));
-            rows.for_each(|(a, b)| bend(self.isa, a, b));
-        });
-        a
-    }
-
-    fn add(&self, mut a: Hidden, b: &Hidden) -> Hidden {
-        add(self.isa, a.values_mut(), b.values());
-        a
-    }
-
-    fn softcap(&self, mut input: Hidden, cap: f32) -> Hidden {
-        softcap(self.isa, input.values_mut(), cap);
-        input
-    }
-}
-
-impl Cpu {
-    /// `work` on every run of `len` elements, over the threads if there is enough of it.
-    fn rows(&self, values: &mut [f32], len: usize, work: impl Fn(&mut [f32]) + Send + Sync) {
-        const WORTH_A_THREAD: usize = 16 * 1024;
-        if values.len() < WORTH_A_THREAD {
-            values.chunks_exact_mut(len).for_each(work);
-        } else {
-            self.pool.install(|| values.par_chunks_exact_mut(len).for_each(work));
-        }
-    }
-}
-
-per_isa! {
-    /// One row in place. The mean of squares is summed in 8 lanes.
-    fn rms_norm(row: &mut [f32], weight: &[f32], eps: f32) {
-        let mut lanes = [0.0f32; 8];
-        let (chunks, rest) = row.as_chunks::<8>();
-        for chunk in chunks {
-            for lane in 0..8 {
-                lanes[lane] += chunk[lane] * chunk[lane];
-            }
-        }
-        for (lane, value) in rest.iter().enumerate() {
-            lanes[lane] += value * value;
-        }
-        let scale = 1.0 / (math::sum_lanes(lanes) / row.len() as f32 + eps).sqrt();
-        for (value, weight) in row.iter_mut().zip(weight) {
-            *value = (*value * scale) * weight;
-        }
-    }
-}
-
-per_isa! {
-    fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], interleaved: bool) {
-        let pairs = cos.len();
-        if interleaved {
-            for ((pair, &cos), &sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
-                let (x, y) = (pair[0], pair[1]);
-                pair[0] = x * cos - y * sin;
-                pair[1] = x * sin + y * cos;
-            }
-        } else {
-            let (low, high) = head.split_at_mut(pairs);
-            for (((x, y), &cos), &sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-                (*x, *y) = (*x * cos - *y * sin, *x * sin + *y * cos);
-            }
-        }
-    }
-}
-
-per_isa! {
-    fn silu_times(a: &mut [f32], b: &[f32]) {
-        for (a, b) in a.iter_mut().zip(b) {
-            *a = math::silu(*a) * b;
-        }
-    }
-}
-
-per_isa! {
-    fn gelu_times(a: &mut [f32], b: &[f32]) {
-        for (a, b) in a.iter_mut().zip(b) {
-            *a = math::gelu(*a) * b;
-        }
-    }
-}
-
-per_isa! {
-    fn add(a: &mut [f32], b: &[f32]) {
-        for (a, b) in a.iter_mut().zip(b) {
-            *a += b;
-        }
-    }
-}
-
-per_isa! {
-    fn softcap(values: &mut [f32], cap: f32) {
-        for value in values {
-            *value = cap * math::tanh(*value / cap);
-        }
+    fn softcap(&self, x: &mut Hidden, cap: f32) {
+        self.each_row(x, |_, row| rows::softcap(self.isa, row, cap));
     }
 }

@@ -71,7 +71,8 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
         list => list.iter().copied().map(Some).collect(),
     };
     if arguments.kernels.kernels {
-        return arguments.kernels.bench(&threads, arguments.repetitions, arguments.output);
+        let repack = arguments.numerics.repack();
+        return arguments.kernels.bench(&threads, repack, arguments.repetitions, arguments.output);
     }
     let tests = arguments.tests();
     let progress = ProgressBar::new((tests.len() * threads.len() * (arguments.repetitions + 1)) as u64);
@@ -208,6 +209,7 @@ fn measure(
         load_ms: milliseconds(load),
         first_token_ms: Spread::of(firsts).mean,
         peak_rss_bytes: report::peak_memory(),
+        repack_bytes: engine.repack_bytes(),
     })
 }
 

@@ -60,6 +60,10 @@ pub struct NumericsArgs {
     #[arg(long, value_name = "TYPE", default_value = "quantized")]
     activations: ActivationsName,
 
+    /// Multiply prompts with the weights as they are stored: slower, the same answers, some memory less
+    #[arg(long)]
+    no_repack: bool,
+
     /// How keys and values are stored
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     cache_type: CacheTypeName,
@@ -105,6 +109,11 @@ fn template(name: &str) -> hadal::Result<Template> {
 }
 
 impl NumericsArgs {
+    /// Whether weights are repacked.
+    pub fn repack(self) -> bool {
+        !self.no_repack
+    }
+
     /// Options with these flags, a context of `context` tokens and `threads` threads.
     pub fn options(self, context: Option<usize>, threads: Option<usize>) -> Options {
         Options {
@@ -114,6 +123,7 @@ impl NumericsArgs {
                 ActivationsName::Quantized => Activations::Quantized,
                 ActivationsName::Float => Activations::Float,
             },
+            repack: !self.no_repack,
             cache: match self.cache_type {
                 CacheTypeName::F16 => CacheType::F16,
                 CacheTypeName::F32 => CacheType::F32,

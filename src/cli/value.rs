@@ -73,6 +73,25 @@ pub fn isa(text: &str) -> Result<Isa, String> {
     })
 }
 
+/// What kernels are compared in: an instruction set, and whether weights are repacked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Variant {
+    pub isa: Isa,
+    pub repack: bool,
+}
+
+/// An instruction set of this CPU, or `panel` or `none`: the fastest one with or without repacking.
+pub fn variant(text: &str) -> Result<Variant, String> {
+    let fastest = Isa::available().last().unwrap_or(Isa::Scalar);
+    match text {
+        "panel" => Ok(Variant { isa: fastest, repack: true }),
+        "none" => Ok(Variant { isa: fastest, repack: false }),
+        _ => isa(text)
+            .map(|isa| Variant { isa, repack: true })
+            .map_err(|message| format!("{message}, panel, none")),
+    }
+}
+
 /// Text in which `\n`, `\t`, `\r`, `\"`, `\'` and `\\` are what they are in C; another backslash stays one.
 pub fn escaped(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
@@ -128,6 +147,8 @@ mod tests {
             ("format unknown", weight_format("q4").is_err()),
             ("format of activations", weight_format("q8_k").is_err()),
             ("isa", isa("scalar") == Ok(Isa::Scalar)),
+            ("pack", variant("none").is_ok_and(|variant| !variant.repack)),
+            ("variant unknown", variant("mmx").is_err_and(|message| message.ends_with("panel, none"))),
             ("isa unknown", isa("mmx").is_err()),
             ("escapes", escaped(r#"a\n\t\"\\n\d\"#) == "a\n\t\"\\n\\d\\"),
         ];

@@ -132,7 +132,7 @@ impl<'e> Generation<'e> {
         if self.remaining == 0 {
             return Ok(self.end(Finish::Length));
         }
-        let token = self.sampler.sample(&mut self.engine.logits)?;
+        let token = self.sampler.sample(self.engine.logits.values_mut())?;
         self.sampler.accept(token);
         self.remaining -= 1;
         self.count();

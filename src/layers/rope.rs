@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::backend::{Rotation, Span};
+use crate::backend::{Backend, Rotation, Span};
 
 /// How frequencies are stretched for contexts beyond the trained one.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,18 +79,18 @@ impl Rope {
     }
 
     /// Cosines and sines for the rows of `at`.
-    pub fn rotation(&self, at: Span) -> Rotation {
+    pub fn rotation(&self, at: Span, ops: &dyn Backend) -> Rotation {
         let pairs = self.frequencies.len();
-        let mut cos = Vec::with_capacity(at.len * pairs);
-        let mut sin = Vec::with_capacity(at.len * pairs);
-        for position in at.start..at.start + at.len {
-            for frequency in &self.frequencies {
+        let mut turns = ops.blank(at.len, 2 * pairs);
+        for (position, row) in (at.start..).zip(turns.values_mut().chunks_exact_mut(2 * pairs)) {
+            let (cos, sin) = row.split_at_mut(pairs);
+            for ((cos, sin), frequency) in cos.iter_mut().zip(sin).zip(&self.frequencies) {
                 let (s, c) = libm::sincos(position as f64 * frequency);
-                cos.push((c * self.amplitude) as f32);
-                sin.push((s * self.amplitude) as f32);
+                *cos = (c * self.amplitude) as f32;
+                *sin = (s * self.amplitude) as f32;
             }
         }
-        Rotation { cos, sin, pairs, interleaved: self.interleaved }
+        Rotation { turns, interleaved: self.interleaved }
     }
 }
 

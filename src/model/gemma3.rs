@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::load::Loader;
 use super::{Architecture, Config, Model, Outputs};
-use crate::backend::{Backend, Gate, Hidden, Rotation, Span};
-use crate::cache::{KvCache, LayerCache, LayerShape};
+use crate::backend::{Backend, Gate, Hidden, Source, Span};
+use crate::cache::{KvCache, LayerShape};
 use crate::error::Result;
 use crate::file::Weights;
 use crate::layers::rope::Scaling;
@@ -41,12 +41,8 @@ struct Gemma3 {
 
 #[derive(Debug)]
 struct Layer {
-    attention_norm: RmsNorm,
     attention: Attention,
-    attention_post_norm: RmsNorm,
-    mlp_norm: RmsNorm,
     mlp: Mlp,
-    mlp_post_norm: RmsNorm,
     windowed: bool,
 }
 
@@ -62,16 +58,15 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
     let scale = scale.or((layers == LAYERS_OF_27B).then(|| (heads as f32 / hidden as f32).sqrt()));
     let windowed = loader.windowed_layers(Some(WINDOW_PATTERN))?;
     let layer = |index: usize| -> Result<Layer> {
-        let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden);
-        let mut attention = loader.normed_attention(index)?;
-        attention.scale = scale.unwrap_or(attention.scale);
+        let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden).map(Some);
+        let attention = loader.normed_attention(index)?;
         Ok(Layer {
-            attention_norm: norm("attn_norm")?,
-            attention,
-            attention_post_norm: norm("post_attention_norm")?,
-            mlp_norm: norm("ffn_norm")?,
-            mlp: loader.mlp(index, Gate::Gelu)?,
-            mlp_post_norm: norm("post_ffw_norm")?,
+            attention: Attention {
+                scale: scale.unwrap_or(attention.scale),
+                post_norm: norm("post_attention_norm")?,
+                ..attention
+            },
+            mlp: Mlp { post_norm: norm("post_ffw_norm")?, ..loader.mlp(index, Gate::Gelu)? },
             windowed: windowed[index],
         })
     };
@@ -84,24 +79,6 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
         window_rope: loader.rope(window_base, &Scaling::None, false),
         config: loader.config,
     }))
-}
-
-impl Layer {
-    fn forward(
-        &self,
-        x: Hidden,
-        cache: &mut LayerCache,
-        at: Span,
-        rotation: &Rotation,
-        ops: &dyn Backend,
-    ) -> Result<Hidden> {
-        let normed = self.attention_norm.forward(&x, ops);
-        let attended = self.attention.forward(&normed, cache, at, rotation, ops)?;
-        let x = ops.add(x, &self.attention_post_norm.forward(&attended, ops));
-        let normed = self.mlp_norm.forward(&x, ops);
-        let fed = self.mlp.forward(&normed, ops)?;
-        Ok(ops.add(x, &self.mlp_post_norm.forward(&fed, ops)))
-    }
 }
 
 impl Model for Gemma3 {
@@ -123,17 +100,20 @@ impl Model for Gemma3 {
         ops: &dyn Backend,
     ) -> Result<Hidden> {
         let at = Span { start: cache.len(), len: tokens.len() };
-        let (full, window) = (self.full_rope.rotation(at), self.window_rope.rotation(at));
+        let (full, window) = (self.full_rope.rotation(at, ops), self.window_rope.rotation(at, ops));
         let mut x = ops.embed(&self.embedding, tokens, (self.config.hidden as f32).sqrt())?; // tokens × hidden
         for (index, layer) in self.layers.iter().enumerate() {
             let rotation = if layer.windowed { &window } else { &full };
-            x = layer.forward(x, cache.layer(index), at, rotation, ops)?;
+            layer.attention.forward(&mut x, cache.layer(index), at, rotation, ops)?;
+            layer.mlp.forward(&mut x, ops)?;
         }
-        let x = if outputs == Outputs::Last { x.last_row() } else { x };
-        let logits = self.head.forward(&self.norm.forward(&x, ops), ops)?; // rows × vocabulary
-        Ok(match self.config.final_softcap {
-            Some(cap) => ops.softcap(logits, cap),
-            None => logits,
-        })
+        if outputs == Outputs::Last {
+            x.keep_last_row();
+        }
+        let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
+        if let Some(cap) = self.config.final_softcap {
+            ops.softcap(&mut logits, cap);
+        }
+        Ok(logits)
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::load::Loader;
 use super::{Architecture, Config, Model, Outputs};
-use crate::backend::{Backend, Gate, Hidden, Rotation, Span};
-use crate::cache::{KvCache, LayerCache, LayerShape};
+use crate::backend::{Backend, Gate, Hidden, Source, Span};
+use crate::cache::{KvCache, LayerShape};
 use crate::error::{Error, Result};
 use crate::file::Weights;
 use crate::layers::{Attention, Linear, Mlp, RmsNorm, Rope};
@@ -32,9 +32,7 @@ pub(super) struct Llama {
 
 #[derive(Debug)]
 struct Layer {
-    attention_norm: RmsNorm,
     attention: Attention,
-    mlp_norm: RmsNorm,
     mlp: Mlp,
     window: Option<usize>,
 }
@@ -57,9 +55,7 @@ impl Llama {
         let hidden = loader.config.hidden;
         let layer = |index| -> Result<Layer> {
             Ok(Layer {
-                attention_norm: loader.norm(&format!("blk.{index}.attn_norm"), hidden)?,
                 attention: attention(index)?,
-                mlp_norm: loader.norm(&format!("blk.{index}.ffn_norm"), hidden)?,
                 mlp: loader.mlp(index, Gate::Silu)?,
                 window: loader.config.window.filter(|_| windowed[index]),
             })
@@ -72,22 +68,6 @@ impl Llama {
             rope,
             config: loader.config.clone(),
         })
-    }
-}
-
-impl Layer {
-    fn forward(
-        &self,
-        x: Hidden,
-        cache: &mut LayerCache,
-        at: Span,
-        rotation: &Rotation,
-        ops: &dyn Backend,
-    ) -> Result<Hidden> {
-        let normed = self.attention_norm.forward(&x, ops);
-        let x = ops.add(x, &self.attention.forward(&normed, cache, at, rotation, ops)?);
-        let normed = self.mlp_norm.forward(&x, ops);
-        Ok(ops.add(x, &self.mlp.forward(&normed, ops)?))
     }
 }
 
@@ -109,16 +89,19 @@ impl Model for Llama {
         ops: &dyn Backend,
     ) -> Result<Hidden> {
         let at = Span { start: cache.len(), len: tokens.len() };
-        let rotation = self.rope.rotation(at);
+        let rotation = self.rope.rotation(at, ops);
         let mut x = ops.embed(&self.embedding, tokens, 1.0)?; // tokens × hidden
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(x, cache.layer(index), at, &rotation, ops)?;
+            layer.attention.forward(&mut x, cache.layer(index), at, &rotation, ops)?;
+            layer.mlp.forward(&mut x, ops)?;
         }
-        let x = if outputs == Outputs::Last { x.last_row() } else { x };
-        let logits = self.head.forward(&self.norm.forward(&x, ops), ops)?; // rows × vocabulary
-        Ok(match self.config.final_softcap {
-            Some(cap) => ops.softcap(logits, cap),
-            None => logits,
-        })
+        if outputs == Outputs::Last {
+            x.keep_last_row();
+        }
+        let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
+        if let Some(cap) = self.config.final_softcap {
+            ops.softcap(&mut logits, cap);
+        }
+        Ok(logits)
     }
 }

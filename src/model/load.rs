@@ -69,14 +69,15 @@ impl<'a> Loader<'a> {
         let Config { hidden, heads, kv_heads, head_dim: dim, .. } = self.config;
         let name = |part: &str| format!("blk.{index}.attn_{part}");
         Ok(Attention {
+            norm: self.norm(&name("norm"), hidden)?,
             query: self.linear(&name("q"), heads * dim, hidden)?,
             key: self.linear(&name("k"), kv_heads * dim, hidden)?,
             value: self.linear(&name("v"), kv_heads * dim, hidden)?,
             output: self.linear(&name("output"), hidden, heads * dim)?,
             query_norm: None,
             key_norm: None,
+            post_norm: None,
             heads,
-            dim,
             scale: 1.0 / (dim as f32).sqrt(),
             softcap: self.config.attention_softcap,
         })
@@ -97,9 +98,11 @@ impl<'a> Loader<'a> {
         let Config { hidden, inner, .. } = self.config;
         let name = |part: &str| format!("blk.{index}.ffn_{part}");
         Ok(Mlp {
+            norm: self.norm(&name("norm"), hidden)?,
             gate: self.linear(&name("gate"), inner, hidden)?,
             up: self.linear(&name("up"), inner, hidden)?,
             down: self.linear(&name("down"), hidden, inner)?,
+            post_norm: None,
             bend,
         })
     }

@@ -105,16 +105,19 @@ impl<B: Codebook> Scaled for B {
         parts.scale = self.scale();
         let mut fields = Fields::ZERO;
         self.fields(&mut fields);
-        for (i, codes) in parts.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let entries = B::GRID.eight(&fields.indices, i);
-            let set = parts::BITS[usize::from(fields.bits[i])];
-            for j in 0..8 {
-                let code = match B::BITS {
-                    Bits::Sign => (entries[j] ^ set[j]).wrapping_sub(set[j]),
-                    Bits::Offset => entries[j].wrapping_add(set[j] | 1),
-                };
-                codes[j] = code.wrapping_add(B::LARGEST);
-            }
+        // Whole arrays one after the other: eight bytes at a time the compiler would move byte by byte.
+        let (mut entries, mut set) = ([[0; 8]; 32], [[0; 8]; 32]);
+        for i in 0..32 {
+            entries[i] = B::GRID.eight(&fields.indices, i);
+            set[i] = parts::BITS[usize::from(fields.bits[i])];
+        }
+        let (entries, set) = (entries.as_flattened(), set.as_flattened());
+        for i in 0..256 {
+            let code = match B::BITS {
+                Bits::Sign => (entries[i] ^ set[i]).wrapping_sub(set[i]),
+                Bits::Offset => entries[i].wrapping_add(set[i] | 1),
+            };
+            parts.codes[i] = code.wrapping_add(B::LARGEST);
         }
         for (g, multiplier) in parts.multipliers.iter_mut().enumerate() {
             *multiplier = fields.multipliers[g % 2][g / 2];
@@ -164,16 +167,26 @@ pub(super) mod avx2 {
 
     use super::{Bits, Codebook, Fields, Grid, q8_k};
     use crate::quant::k;
-    use crate::simd::x86::{bit_masks, load32, load32i, pairs_i8_i8};
+    use crate::simd::x86::{bit_masks, load32, load32i, pairs_i8_i8, prefetch_next_rows, sum_i32};
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
         k::avx2::dot(weights, input, |w| w.scale(), |w, x| integers(w, x))
     }
 
+    /// As [`k::avx2::rows4`]; the rows in a loop, since what is called in four places is too large to be inlined.
     #[target_feature(enable = "avx2,f16c")]
     pub fn rows4<B: Codebook>(rows: [&[B]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4(rows, input, |w| w.scale(), |w, x| integers(w, x))
+        let mut sums = [0.0; 4];
+        let rows = rows.map(|row| &row[..input.len()]);
+        for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows(rows, i);
+            for (sum, row) in sums.iter_mut().zip(rows) {
+                let w = &row[i];
+                *sum += (w.scale() * x.scale.get()) * sum_i32(integers(w, x)) as f32;
+            }
+        }
+        sums
     }
 
     #[inline]
@@ -185,32 +198,39 @@ pub(super) mod avx2 {
         let inputs: &[[i8; 32]; 8] = bytemuck::cast_ref(&x.codes);
         let multipliers = load32(bytemuck::cast_ref(&fields.multipliers));
         let mut integers = _mm256_setzero_si256();
-        for g in 0..8 {
-            // In place: as a function it is called eight times and not inlined.
-            let entries = match B::GRID {
-                Grid::Eights(grid) => {
-                    let at = |i: usize| grid[usize::from(fields.indices[4 * g + i])].cast_signed();
-                    _mm256_set_epi64x(at(3), at(2), at(1), at(0))
-                }
-                Grid::Fours(grid) => {
-                    let at = |i: usize| grid[usize::from(fields.indices[8 * g + i])].cast_signed();
-                    _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
-                }
+        // Unrolled: the compiler would not, and then compute each group's shuffle anew.
+        macro_rules! groups {
+            ($($g:literal)*) => {
+                $({
+                    const G: usize = $g;
+                // In place: as a function it is called eight times and not inlined.
+                let entries = match B::GRID {
+                    Grid::Eights(grid) => {
+                        let at = |i: usize| grid[usize::from(fields.indices[4 * G + i])].cast_signed();
+                        _mm256_set_epi64x(at(3), at(2), at(1), at(0))
+                    }
+                    Grid::Fours(grid) => {
+                        let at = |i: usize| grid[usize::from(fields.indices[8 * G + i])].cast_signed();
+                        _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
+                    }
+                };
+                let set = bit_masks(u32::from_le_bytes(bits[G]));
+                let x = load32i(&inputs[G]);
+                let pairs = match B::BITS {
+                    // Entries are magnitudes: the input takes their signs.
+                    Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
+                    // No code is -128, so the input may take the sign trick's first place and hold anything.
+                    Bits::Offset => {
+                        let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
+                        pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
+                    }
+                };
+                let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, G));
+                integers = _mm256_add_epi32(integers, products);
+                })*
             };
-            let set = bit_masks(u32::from_le_bytes(bits[g]));
-            let x = load32i(&inputs[g]);
-            let pairs = match B::BITS {
-                // Entries are magnitudes: the input takes their signs.
-                Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
-                // No code is -128, so the input may take the sign trick's first place and hold anything.
-                Bits::Offset => {
-                    let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
-                    pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
-                }
-            };
-            let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, g));
-            integers = _mm256_add_epi32(integers, products);
         }
+        groups!(0 1 2 3 4 5 6 7);
         integers
     }
 }

@@ -2,19 +2,22 @@
 
 use super::f32::dot_lanes;
 use super::le::{F16, F32};
-use super::{Format, arms};
+use super::{Format, arms, quantizers};
 use crate::simd::Isa;
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<F16>("f16", Some(1)).encoder::<F16>().dot(
-    &super::f32::FORMAT,
-    arms![
-        F16, F32;
-        Scalar: dot,
-        #[cfg(target_arch = "x86_64")] Avx2: avx2::dot,
-        #[cfg(target_arch = "aarch64")] Neon: neon::dot,
-    ],
-);
+pub static FORMAT: Format = Format::new::<F16>("f16", Some(1))
+    .encoder::<F16>()
+    .quantizers(quantizers![F16; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
+    .dot(
+        &super::f32::FORMAT,
+        arms![
+            F16, F32;
+            Scalar: dot,
+            #[cfg(target_arch = "x86_64")] Avx2: avx2::dot,
+            #[cfg(target_arch = "aarch64")] Neon: neon::dot,
+        ],
+    );
 
 impl super::Block for F16 {
     const LEN: usize = 1;
@@ -36,17 +39,17 @@ fn dot(weights: &[F16], input: &[F32]) -> f32 {
     dot_lanes(weights, input, F16::get)
 }
 
-/// out += factor · row, multiply then add.
-pub(crate) fn add_scaled(isa: Isa, out: &mut [f32], factor: f32, row: &[F16]) {
+/// The stored numbers, as [`Format::decode`] gives them.
+pub(crate) fn widen(isa: Isa, halves: &[F16], out: &mut [f32]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
             // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2 and F16C.
-            unsafe { avx2::add_scaled(out, factor, row) }
+            unsafe { avx2::widen(halves, out) }
         }
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon | Isa::Dotprod | Isa::I8mm => neon::add_scaled(out, factor, row),
-        _ => out.iter_mut().zip(row).for_each(|(out, value)| *out += factor * value.get()),
+        Isa::Neon | Isa::Dotprod | Isa::I8mm => neon::widen(halves, out),
+        _ => out.iter_mut().zip(halves).for_each(|(out, half)| *out = half.get()),
     }
 }
 
@@ -56,7 +59,7 @@ mod avx2 {
 
     use crate::math;
     use crate::quant::le::{F16, F32};
-    use crate::simd::x86::{load8f, load8h, load32, store8f};
+    use crate::simd::x86::{load8f, load8h, load32, store8f, store16};
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[F16], input: &[F32]) -> f32 {
@@ -76,16 +79,55 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn add_scaled(out: &mut [f32], factor: f32, row: &[F16]) {
+    pub fn quantize(values: &[f32], out: &mut [F16]) {
+        let (value_chunks, value_rest) = values.as_chunks::<8>();
         let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
-        let (row_chunks, row_rest) = row.as_chunks::<8>();
-        let factors = _mm256_set1_ps(factor);
-        for (out, row) in out_chunks.iter_mut().zip(row_chunks) {
-            let scaled = _mm256_mul_ps(factors, load8h(bytemuck::cast_ref(row)));
-            store8f(out, _mm256_add_ps(load8f(out), scaled));
+        for (values, out) in value_chunks.iter().zip(out_chunks) {
+            let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(load8f(values));
+            store16(bytemuck::cast_mut(out), halves);
         }
-        for (out, value) in out_rest.iter_mut().zip(row_rest) {
-            *out += factor * value.get();
+        for (value, out) in value_rest.iter().zip(out_rest) {
+            *out = F16::new(*value);
+        }
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn widen(halves: &[F16], out: &mut [f32]) {
+        let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
+        let (half_chunks, half_rest) = halves.as_chunks::<8>();
+        for (out, halves) in out_chunks.iter_mut().zip(half_chunks) {
+            store8f(out, load8h(bytemuck::cast_ref(halves)));
+        }
+        for (out, half) in out_rest.iter_mut().zip(half_rest) {
+            *out = half.get();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every half, the middle between it and the next, and the floats beside that.
+    #[test]
+    fn every_isa_rounds_and_widens_alike() {
+        let halves: Vec<F16> = (0..=u16::MAX).map(|bits| bytemuck::cast(bits.to_le_bytes())).collect();
+        let mut numbers = vec![0.0; halves.len()];
+        widen(Isa::Scalar, &halves, &mut numbers);
+        let middles = numbers.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
+        let mut values: Vec<f32> = middles.flat_map(|m| [m.next_down(), m, m.next_up()]).collect();
+        values.extend(&numbers);
+        values.retain(|value| !value.is_nan());
+        let mut expected = vec![0; 2 * values.len()];
+        FORMAT.quantize(Isa::Scalar, &values, &mut expected).unwrap();
+        for isa in Isa::available() {
+            let mut found = vec![0; expected.len()];
+            FORMAT.quantize(isa, &values, &mut found).unwrap();
+            assert!(found == expected, "{isa:?}");
+            let mut widened = vec![0.0; halves.len()];
+            widen(isa, &halves, &mut widened);
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+            assert!(widened.iter().zip(&numbers).all(same), "{isa:?}");
         }
     }
 }
@@ -113,17 +155,14 @@ mod neon {
         math::sum_lanes(lanes)
     }
 
-    pub fn add_scaled(out: &mut [f32], factor: f32, row: &[F16]) {
+    pub fn widen(halves: &[F16], out: &mut [f32]) {
         let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
-        let (row_chunks, row_rest) = row.as_chunks::<8>();
-        for (out, row) in out_chunks.iter_mut().zip(row_chunks) {
-            let row = widen_halves(bytemuck::cast_ref(row));
-            for lane in 0..8 {
-                out[lane] += factor * row[lane];
-            }
+        let (half_chunks, half_rest) = halves.as_chunks::<8>();
+        for (out, halves) in out_chunks.iter_mut().zip(half_chunks) {
+            *out = widen_halves(bytemuck::cast_ref(halves));
         }
-        for (out, value) in out_rest.iter_mut().zip(row_rest) {
-            *out += factor * value.get();
+        for (out, half) in out_rest.iter_mut().zip(half_rest) {
+            *out = half.get();
         }
     }
 }

@@ -134,7 +134,7 @@ mod avx2 {
 
     use super::{Block, VALUES, q8_k};
     use crate::quant::k;
-    use crate::simd::x86::{load16, lookup16, nibbles, pairs_i8_i8};
+    use crate::simd::x86::{lookup16, nibbles, pairs_i8_i8};
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
@@ -150,18 +150,30 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
-        let mut multipliers = [0; 8];
-        for g in 0..8 {
-            multipliers[g] = w.multiplier(g);
-        }
-        let multipliers = _mm256_broadcastsi128_si256(load16(bytemuck::cast_ref(&multipliers)));
+        let multipliers = multipliers(w);
         let mut integers = _mm256_setzero_si256();
         for g in 0..8 {
             let codes = lookup16(&VALUES, nibbles(&w.nibbles[g]));
             let pairs = pairs_i8_i8(k::avx2::load_group(x, g), codes);
-            let scaled = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, g));
+            let multiplier = _mm256_permutevar8x32_epi32(multipliers, _mm256_set1_epi32(g as i32));
+            let scaled = _mm256_madd_epi16(pairs, multiplier);
             integers = _mm256_add_epi32(integers, scaled);
         }
         integers
+    }
+
+    /// Of the 8 groups, each as two i16.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn multipliers(w: &Block) -> __m256i {
+        let low = _mm256_set1_epi32(i32::from_le_bytes(w.multipliers_low));
+        let low = _mm256_srlv_epi32(low, _mm256_set_epi32(28, 24, 20, 16, 12, 8, 4, 0));
+        let high = _mm256_set1_epi32(i32::from(w.multipliers_high.get()));
+        let high = _mm256_srlv_epi32(high, _mm256_set_epi32(14, 12, 10, 8, 6, 4, 2, 0));
+        let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
+        let high = _mm256_and_si256(high, _mm256_set1_epi32(3));
+        let stored = _mm256_or_si256(low, _mm256_slli_epi32::<4>(high));
+        let twice = _mm256_or_si256(stored, _mm256_slli_epi32::<16>(stored));
+        _mm256_sub_epi16(twice, _mm256_set1_epi16(32))
     }
 }

@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -134,16 +134,16 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, VALUES, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load16, load32i, lookup16, sum_fours};
+    use crate::simd::x86::{
+        dot_i8_i8, half_sums4_i32, load16, load32i, lookup16, prefetch_next_rows, sum_fours,
+    };
 
     #[target_feature(enable = "avx2")]
     pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let mut sum = 0.0;
         for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
-            let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref(&w.nibbles);
-            for (half, (bytes, x)) in bytes.iter().zip(x).enumerate() {
-                let codes = lookup16(&VALUES, two_groups(bytes));
-                let [low, high] = sum_fours(dot_i8_i8(load32i(&x.codes), codes));
+            for (half, x) in x.iter().enumerate() {
+                let [low, high] = sum_fours(products(w, half, load32i(&x.codes)));
                 let scale = x.scale.get();
                 sum += (w.scale(2 * half) * scale) * low as f32;
                 sum += (w.scale(2 * half + 1) * scale) * high as f32;
@@ -152,7 +152,53 @@ mod avx2 {
         sum
     }
 
+    #[target_feature(enable = "avx2")]
+    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let mut sums = _mm_setzero_ps();
+        let (input, _) = input.as_chunks::<2>();
+        let [a, b, c, d] = rows.map(|row| &row[..input.len()]);
+        for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows([a, b, c, d], i);
+            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            for half in 0..2 {
+                let codes = load32i(&x[half].codes);
+                let products = [
+                    products(a, half, codes),
+                    products(b, half, codes),
+                    products(c, half, codes),
+                    products(d, half, codes),
+                ];
+                let integers = _mm256_cvtepi32_ps(half_sums4_i32(products));
+                let (low, high) = (2 * half, 2 * half + 1);
+                let scales = _mm256_set_ps(
+                    d.scale(high),
+                    c.scale(high),
+                    b.scale(high),
+                    a.scale(high),
+                    d.scale(low),
+                    c.scale(low),
+                    b.scale(low),
+                    a.scale(low),
+                );
+                let scales = _mm256_mul_ps(scales, _mm256_set1_ps(x[half].scale.get()));
+                let terms = _mm256_mul_ps(scales, integers);
+                sums = _mm_add_ps(sums, _mm256_castps256_ps128(terms));
+                sums = _mm_add_ps(sums, _mm256_extractf128_ps::<1>(terms));
+            }
+        }
+        bytemuck::cast(sums)
+    }
+
+    /// Partial sums of the products of two groups, one in each half.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products(w: &Block, half: usize, x: __m256i) -> __m256i {
+        let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref(&w.nibbles);
+        dot_i8_i8(x, lookup16(&VALUES, two_groups(&bytes[half])))
+    }
+
     /// The nibbles of two groups, 8 bytes each: each half of the result is a group, low nibbles first.
+    #[inline]
     #[target_feature(enable = "avx2")]
     fn two_groups(bytes: &[u8; 16]) -> __m256i {
         let low = load16(bytes);

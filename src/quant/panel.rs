@@ -11,8 +11,9 @@
 //! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2 and [`vector`] those for all
 //! others.
 
+use super::le::F32;
 use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
-use super::{Format, q8_0, q8_1, q8_k};
+use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::aarch64::{Dotprod, Neon};
@@ -22,10 +23,11 @@ use crate::simd::vector::Emulated;
 use crate::simd::wasm32::Simd128;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::x86::vnni::{Avx512, AvxVnni};
-use kernel::{Kernel, multiply_scaled, multiply_terms};
+use kernel::{Routines, multiply_scaled, multiply_terms};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod float;
 mod kernel;
 mod vector;
 
@@ -42,7 +44,16 @@ type Tile = [[f32; PANEL_ROWS]; PANELS];
 /// Multiplies rows of weights of one format with many inputs, on one instruction set. See [`Format::multiply`].
 #[derive(Clone, Copy, Debug)]
 pub struct Multiply {
-    pub(super) isa: Isa,
+    format: &'static Format,
+    /// What inputs are quantized to.
+    input: &'static Format,
+    kernel: Kernel,
+}
+
+/// A row of a format's kernels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub isa: Isa,
     /// Whether codes are widened to 16 bits, weights and inputs alike: the products of two full bytes do not fit the
     /// instruction that sums them.
     wide: bool,
@@ -54,6 +65,8 @@ pub struct Multiply {
 /// Up to [`ROWS`] weight rows and all inputs.
 #[derive(Clone, Copy, Debug)]
 struct Product<'a> {
+    isa: Isa,
+    format: &'static Format,
     weights: &'a [u8],
     rows: usize,
     inputs: &'a Inputs,
@@ -69,6 +82,8 @@ pub struct Inputs {
     /// Steps of four i8, or two i16, of each run.
     codes: Vec<[u8; 4]>,
     runs: Vec<Run>,
+    /// f32 inputs have these instead: rows × columns.
+    floats: Vec<f32>,
 }
 
 /// What belongs to 256 codes of one input.
@@ -105,15 +120,17 @@ pub struct Scratch {
     parts: Vec<Parts>,
     term_parts: Vec<TermParts>,
     tiles: Vec<Tile>,
+    /// Decoded weights: rows × columns.
+    floats: Vec<f32>,
 }
 
 /// The kernels of a format, slowest instruction set first.
 #[derive(Debug)]
-pub(crate) struct Kernels {
-    pub listed: &'static [Multiply],
+pub(super) struct Kernels {
+    pub listed: &'static [Kernel],
     /// The generic ones, emulated: with vectors of every width, and signed and unsigned codes.
     #[cfg(test)]
-    pub emulated: &'static [Multiply],
+    pub emulated: &'static [Kernel],
 }
 
 impl Kernels {
@@ -124,7 +141,7 @@ impl Kernels {
     };
 }
 
-/// `$multiply::<$block, K>` for each [`Kernel`] `K`.
+/// `$multiply::<$block, K>` for each [`Routines`] `K`.
 macro_rules! kernels {
     ($multiply:ident, $block:ty) => {
         Kernels {
@@ -148,9 +165,9 @@ macro_rules! kernels {
     };
     ($multiply:ident, $block:ty; $($(#[$attribute:meta])* $isa:ident: $kernel:ty,)+) => {
         const {
-            &[$($(#[$attribute])* Multiply {
+            &[$($(#[$attribute])* Kernel {
                 isa: Isa::$isa,
-                wide: <$kernel as Kernel>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
+                wide: <$kernel as Routines>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
                 call: $multiply::<$block, $kernel>,
             }),+]
         }
@@ -167,75 +184,84 @@ pub(super) const fn scaled<B: Scaled>() -> Kernels {
 }
 
 impl Multiply {
+    /// The fastest of `kernels` that `isa` allows.
+    pub(super) fn new(
+        format: &'static Format,
+        input: &'static Format,
+        kernels: &[Kernel],
+        isa: Isa,
+    ) -> Option<Self> {
+        let kernel =
+            kernels.iter().rev().find(|kernel| kernel.isa <= isa && kernel.isa.is_available()).copied()?;
+        Some(Multiply { format, input, kernel })
+    }
+
+    /// The generic kernels of `format`, emulated.
+    #[cfg(test)]
+    pub(super) fn emulated(format: &'static Format) -> impl Iterator<Item = Self> {
+        let input = format.dot.as_ref().map_or(format, |dot| dot.input);
+        format.panel.emulated.iter().map(move |&kernel| Multiply { format, input, kernel })
+    }
+
+    /// Weights of any format decoded to f32, with f32 inputs. `isa` is available.
+    pub(super) fn decoded(format: &'static Format, isa: Isa) -> Self {
+        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, wide: false, call: float::decoded } }
+    }
+
     /// The instruction set it runs on.
     pub fn isa(self) -> Isa {
-        self.isa
+        self.kernel.isa
     }
 
-    /// Whether `inputs` are prepared as this kernel needs them, from blocks of `format`.
-    pub fn takes(self, inputs: &Inputs, format: &'static Format) -> bool {
-        std::ptr::eq(inputs.format, format) && inputs.wide == self.wide
+    /// What inputs are quantized to.
+    pub fn input(self) -> &'static Format {
+        self.input
     }
 
-    /// Rows of quantized inputs, one after the other, as this kernel reads them.
-    ///
-    /// # Panics
-    /// If `blocks` is not `rows` × `columns` of `format`, or `format` is no input of quantized weights.
-    pub fn prepare(self, format: &'static Format, blocks: &[u8], columns: usize) -> Inputs {
-        let row_bytes = format.bytes_for(columns).expect("whole blocks");
-        let rows = blocks.len() / row_bytes;
-        let runs = columns.div_ceil(PANEL_COLUMNS);
-        let steps = if self.wide { PANEL_COLUMNS / 2 } else { PANEL_COLUMNS / 4 };
+    /// Whether `inputs` are prepared as this kernel needs them.
+    pub fn takes(self, inputs: &Inputs) -> bool {
+        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
+    }
+
+    /// Room for `rows` inputs of `columns`, to be filled run by run.
+    pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
         let mut inputs = Inputs {
-            format,
-            wide: self.wide,
+            format: self.input,
+            wide: self.kernel.wide,
             rows,
             columns,
-            codes: vec![[0; 4]; runs * rows * steps],
-            runs: vec![Run::default(); runs * rows],
+            codes: Vec::new(),
+            runs: Vec::new(),
+            floats: Vec::new(),
         };
-        for (row, blocks) in blocks.chunks_exact(row_bytes).enumerate() {
-            if std::ptr::eq(format, &q8_k::FORMAT) {
-                for (run, block) in bytemuck::cast_slice::<_, q8_k::Block>(blocks).iter().enumerate() {
-                    let (codes, run) = inputs.run_mut(run, row);
-                    run.scales[0] = block.scale.get();
-                    place(codes, run, 0, &block.codes);
-                }
-                continue;
-            }
-            for (i, block) in blocks.chunks_exact(format.block_bytes).enumerate() {
-                let (codes, run) = inputs.run_mut(i / 8, row);
-                if std::ptr::eq(format, &q8_1::FORMAT) {
-                    let block: &q8_1::Block = bytemuck::from_bytes(block);
-                    (run.scales[i % 8], run.value_sums[i % 8]) = (block.scale.get(), block.sum.get());
-                    place(codes, run, i % 8, &block.codes);
-                } else {
-                    assert!(std::ptr::eq(format, &q8_0::FORMAT), "{} is no input of weights", format.name);
-                    let block: &q8_0::Block = bytemuck::from_bytes(block);
-                    run.scales[i % 8] = block.scale.get();
-                    place(codes, run, i % 8, &block.codes);
-                }
-            }
+        if std::ptr::eq(self.input, &f32::FORMAT) {
+            inputs.floats = vec![0.0; rows * columns];
+        } else {
+            let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
+            inputs.codes = vec![[0; 4]; runs * inputs.steps()];
+            inputs.runs = vec![Run::default(); runs];
         }
         inputs
     }
 
-    /// Dots of all rows in `weights` (at most [`ROWS`]) with all inputs: `out(input, dots)` is called for each input.
+    /// Dots of all rows in `weights` (at most [`ROWS`] of `row_bytes`) with all inputs: `out(input, dots)` is called for
+    /// each input.
     ///
     /// # Panics
     /// If `weights` is not up to [`ROWS`] rows of as many columns as the inputs have, or [`Multiply::takes`] denies.
     pub fn run(
         self,
         weights: &[u8],
-        row_bytes: usize,
         inputs: &Inputs,
         scratch: &mut Scratch,
         mut out: impl FnMut(usize, &[f32]),
     ) {
+        let row_bytes = self.format.bytes_for(inputs.columns).expect("whole blocks");
         let rows = weights.len() / row_bytes;
-        assert!(rows <= ROWS && weights.len() == rows * row_bytes && inputs.wide == self.wide);
-        // SAFETY: `Format::multiply` is the only giver and takes only what this CPU can run.
-        unsafe { (self.call)(Product { weights, rows, inputs }, scratch) };
+        assert!(rows <= ROWS && weights.len() == rows * row_bytes && self.takes(inputs), "rows that fit");
+        let product = Product { isa: self.kernel.isa, format: self.format, weights, rows, inputs };
+        // SAFETY: `new` takes only what this CPU can run, `decoded` is safe to call.
+        unsafe { (self.kernel.call)(product, scratch) };
         for (input, tile) in scratch.tiles[..inputs.rows].iter().enumerate() {
             out(input, &tile.as_flattened()[..rows]);
         }
@@ -259,15 +285,82 @@ fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
 }
 
 impl Inputs {
+    /// All parts, which threads may fill side by side.
+    pub fn runs_mut(&mut self) -> impl ExactSizeIterator<Item = InputRun<'_>> {
+        let (format, rows, columns, steps) = (self.format, self.rows, self.columns, self.steps());
+        let float = std::ptr::eq(format, &f32::FORMAT);
+        let runs = if float { 1 } else { columns.div_ceil(PANEL_COLUMNS) };
+        let mut codes = self.codes.chunks_mut((rows * steps).max(1));
+        let mut numbers = self.runs.chunks_mut(rows.max(1));
+        let mut floats = Some(self.floats.as_mut_slice());
+        (0..runs).map(move |index| InputRun {
+            format,
+            columns,
+            index,
+            codes: codes.next().unwrap_or_default(),
+            runs: numbers.next().unwrap_or_default(),
+            floats: floats.take().unwrap_or_default(),
+        })
+    }
+
     /// Of a run of columns.
     #[inline(always)]
     fn steps(&self) -> usize {
         if self.wide { PANEL_COLUMNS / 2 } else { PANEL_COLUMNS / 4 }
     }
+}
 
-    fn run_mut(&mut self, run: usize, row: usize) -> (&mut [[u8; 4]], &mut Run) {
-        let (index, steps) = (run * self.rows + row, self.steps());
-        (&mut self.codes[index * steps..][..steps], &mut self.runs[index])
+/// The columns from `256 * index` on of all inputs, to be filled; f32 inputs are one run.
+#[derive(Debug)]
+pub struct InputRun<'a> {
+    format: &'static Format,
+    columns: usize,
+    index: usize,
+    codes: &'a mut [[u8; 4]],
+    runs: &'a mut [Run],
+    floats: &'a mut [f32],
+}
+
+impl InputRun<'_> {
+    /// `blocks`: all inputs, whole rows of the format that [`Multiply::input`] names.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn fill(&mut self, blocks: &[u8]) {
+        if std::ptr::eq(self.format, &f32::FORMAT) {
+            for (out, value) in self.floats.iter_mut().zip(bytemuck::cast_slice::<_, F32>(blocks)) {
+                *out = value.get();
+            }
+            return;
+        }
+        let row_bytes = self.format.bytes_for(self.columns).expect("whole blocks");
+        let per_run = PANEL_COLUMNS / self.format.block_len;
+        let from = self.index * per_run * self.format.block_bytes;
+        let to = row_bytes.min(from + per_run * self.format.block_bytes);
+        let steps = self.codes.len() / self.runs.len();
+        let rows = self.codes.chunks_exact_mut(steps).zip(self.runs.iter_mut());
+        for ((codes, run), blocks) in rows.zip(blocks.chunks_exact(row_bytes)) {
+            place_run(self.format, codes, run, &blocks[from..to]);
+        }
+    }
+}
+
+/// Up to 256 columns of an input.
+fn place_run(format: &'static Format, codes: &mut [[u8; 4]], run: &mut Run, blocks: &[u8]) {
+    for (i, block) in blocks.chunks_exact(format.block_bytes).enumerate() {
+        if std::ptr::eq(format, &q8_k::FORMAT) {
+            let block: &q8_k::Block = bytemuck::from_bytes(block);
+            run.scales[i] = block.scale.get();
+            place(codes, run, i, &block.codes);
+        } else if std::ptr::eq(format, &q8_1::FORMAT) {
+            let block: &q8_1::Block = bytemuck::from_bytes(block);
+            (run.scales[i], run.value_sums[i]) = (block.scale.get(), block.sum.get());
+            place(codes, run, i, &block.codes);
+        } else {
+            let block: &q8_0::Block = bytemuck::from_bytes(block);
+            run.scales[i] = block.scale.get();
+            place(codes, run, i, &block.codes);
+        }
     }
 }
 
@@ -282,6 +375,15 @@ impl Panel {
 }
 
 impl Scratch {
+    /// What it holds.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.panels[..])
+            + size_of_val(&self.parts[..])
+            + size_of_val(&self.term_parts[..])
+            + size_of_val(&self.tiles[..])
+            + size_of_val(&self.floats[..])
+    }
+
     /// Zeroed tiles for `sums` sums of each input, and room for panels.
     fn reset(&mut self, tiles: usize) {
         self.tiles.clear();

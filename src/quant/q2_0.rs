@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot],
+        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
     )
     .panel(panel::terms::<Block>());
 
@@ -107,7 +107,7 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, sum_each};
+    use crate::simd::x86::{load32i, sum_each};
 
     #[target_feature(enable = "avx2")]
     pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
@@ -127,15 +127,30 @@ pub(super) mod avx2 {
         _mm_cvtss_f32(_mm_hadd_ps(pairs, pairs))
     }
 
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let pairs = |w: &Block, p: usize, x| pairs(w.codes[p], x);
+        let [a, b, c, d] = q8_0::avx2::rows4_parts::<_, 4, true>(rows, input, pairs);
+        bytemuck::cast(_mm_add_ps(_mm_add_ps(a, b), _mm_add_ps(c, d)))
+    }
+
     /// The terms of [`super::integer_dot`], summed in fours: 8 × i32.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub fn products(codes: [u8; 8], input: &[i8; 32]) -> __m256i {
-        // No code is -128, so the input may take the sign trick's first place and hold anything.
-        dot_i8_i8(load32i(input), _mm256_sub_epi8(crumbs(codes), _mm256_set1_epi8(1)))
+        _mm256_madd_epi16(pairs(codes, load32i(input)), _mm256_set1_epi16(1))
+    }
+
+    /// The terms of [`super::integer_dot`], summed in twos: 16 × i16.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn pairs(codes: [u8; 8], input: __m256i) -> __m256i {
+        let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(1), input);
+        _mm256_sub_epi16(_mm256_maddubs_epi16(crumbs(codes), input), bias)
     }
 
     /// 32 codes of 2 bits, lowest first, to bytes.
+    #[inline]
     #[target_feature(enable = "avx2")]
     fn crumbs(bytes: [u8; 8]) -> __m256i {
         // In each lane of four: the byte, and it shifted so that its code i lies at the bottom of byte i.

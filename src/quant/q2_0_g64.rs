@@ -21,7 +21,7 @@ pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2],
+        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2 | rows4_avx2],
     )
     .panel(panel::terms::<Block>());
 
@@ -76,4 +76,12 @@ fn dot_avx2(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         }
     }
     sum
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn rows4_avx2(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+    let pairs = |w: &Block, p: usize, x| q2_0::avx2::pairs(w.codes[p], x);
+    let sums = q8_0::avx2::rows4_parts::<_, 2, false>(rows, input, pairs);
+    bytemuck::cast(sums[0])
 }

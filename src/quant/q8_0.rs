@@ -146,7 +146,10 @@ pub(super) mod avx2 {
     use bytemuck::Pod;
 
     use super::Block;
-    use crate::simd::x86::{dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, sum4_i32};
+    use crate::simd::x86::{
+        dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, prefetch_next_rows, sum4_i16,
+        sum4_i32,
+    };
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot(weights: &[Block], input: &[Block]) -> f32 {
@@ -207,6 +210,7 @@ pub(super) mod avx2 {
         let blocks = input.len();
         let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
         for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows([a, b, c, d], i);
             let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
             let codes = load32i(&x.codes);
             let products = [products(a, codes), products(b, codes), products(c, codes), products(d, codes)];
@@ -215,6 +219,40 @@ pub(super) mod avx2 {
             sums = _mm_add_ps(sums, _mm_mul_ps(scales, integers));
         }
         bytemuck::cast(sums)
+    }
+
+    /// [`rows4_blocks`] for blocks of `P` times 32 weights that begin with an f16 scale. `products` gives sums of two exact
+    /// products of part `p` of a block, at most 8191 in magnitude; with `BY_PART` each part has a sum of its own.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4_parts<W: Pod, const P: usize, const BY_PART: bool>(
+        [a, b, c, d]: [&[W]; 4],
+        input: &[Block],
+        products: impl Fn(&W, usize, __m256i) -> __m256i,
+    ) -> [__m128; P] {
+        let mut sums = [_mm_setzero_ps(); P];
+        let (input, _) = input.as_chunks::<P>();
+        let blocks = input.len();
+        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows([a, b, c, d], i);
+            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let scales = leading_scales([a, b, c, d]);
+            for p in 0..P {
+                let codes = load32i(&x[p].codes);
+                let products = [
+                    products(a, p, codes),
+                    products(b, p, codes),
+                    products(c, p, codes),
+                    products(d, p, codes),
+                ];
+                let integers = _mm_cvtepi32_ps(sum4_i16(products));
+                let scales = _mm_mul_ps(scales, _mm_broadcastss_ps(leading_halves(&x[p])));
+                let sum = if BY_PART { p } else { 0 };
+                sums[sum] = _mm_add_ps(sums[sum], _mm_mul_ps(scales, integers));
+            }
+        }
+        sums
     }
 
     /// The f16 scales that four blocks begin with.

@@ -65,7 +65,7 @@ pub(super) mod avx2 {
 
     use super::{Block, q8_0};
     use crate::simd::x86::{
-        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, sum_i32, sum4_i16,
+        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, prefetch_next_rows, sum_i32, sum4_i16,
     };
 
     /// The dot of any format with blocks of 32 unsigned `codes`, at most 32, that begin with f16 scale and minimum,
@@ -108,6 +108,7 @@ pub(super) mod avx2 {
         let blocks = input.len();
         let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
         for (i, x) in input.iter().enumerate() {
+            prefetch_next_rows([a, b, c, d], i);
             let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
             let input = load32i(&x.codes);
             let products = |w: &W| _mm256_maddubs_epi16(codes(w), input);

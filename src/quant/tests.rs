@@ -81,9 +81,10 @@ fn emulated_panels_give_the_bits_of_the_scalar_dot() {
             let row_bytes = weights.len() / rows;
             let blocks = random_inputs(input, tokens, columns, &mut rng);
             let input_bytes = blocks.len() / tokens;
-            for (k, kernel) in format.panel.emulated.iter().enumerate() {
-                let inputs = kernel.prepare(input, &blocks, columns);
-                kernel.run(&weights, row_bytes, &inputs, &mut scratch, |token, dots| {
+            for (k, kernel) in Multiply::emulated(format).enumerate() {
+                let mut inputs = kernel.prepare(tokens, columns);
+                inputs.runs_mut().for_each(|mut run| run.fill(&blocks));
+                kernel.run(&weights, &inputs, &mut scratch, |token, dots| {
                     for (row, &found) in dots.iter().enumerate() {
                         let weights = &weights[row * row_bytes..][..row_bytes];
                         let expected = scalar.call(weights, &blocks[token * input_bytes..][..input_bytes]);

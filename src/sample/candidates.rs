@@ -40,6 +40,8 @@ pub(super) struct Candidates {
     sorted: bool,
     /// Scratch of [`Candidates::probabilities`], as long as `list`.
     weights: Vec<f64>,
+    /// Scratch of [`Candidates::keep_least`]: distance, candidate, probability.
+    distances: Vec<(f64, Candidate, f64)>,
 }
 
 impl Candidates {
@@ -65,6 +67,7 @@ impl Candidates {
         self.list.len()
     }
 
+    #[cfg(test)]
     pub fn list(&self) -> &[Candidate] {
         &self.list
     }
@@ -94,11 +97,22 @@ impl Candidates {
         self.list.drain(..count.min(self.list.len() - 1));
     }
 
-    /// Keeps the candidates at `positions` of the list, of which there is at least one.
-    pub fn select(&mut self, positions: &[usize]) {
-        self.weights.clear();
-        let kept = positions.iter().map(|&position| self.list[position]).collect();
-        self.list = kept;
+    /// Keeps the fewest candidates whose probabilities add up to `p`, those with the least `distance` (of their
+    /// probability) first and equal ones by id, no fewer than `min_keep`.
+    pub fn keep_least(&mut self, distance: impl Fn(f64) -> f64, p: f64, min_keep: usize) {
+        self.probabilities();
+        let candidates = self.list.iter().zip(&self.weights);
+        self.distances.clear();
+        self.distances.extend(candidates.map(|(&candidate, &q)| (distance(q), candidate, q)));
+        self.distances.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.id().cmp(&b.1.id())));
+        let mut cumulative = 0.0;
+        let reached = self.distances.iter().position(|(_, _, q)| {
+            cumulative += q;
+            cumulative >= p
+        });
+        let count = reached.map_or(self.list.len(), |position| position + 1).max(min_keep);
+        self.list.clear();
+        self.list.extend(self.distances.iter().take(count).map(|&(_, candidate, _)| candidate));
         self.sorted = false;
     }
 
@@ -221,7 +235,7 @@ mod tests {
         let mut candidates = Candidates::from_weights(&[1.0, 3.0, 2.0, 3.0, 3.0]);
         assert_eq!(candidates.best(), 1);
         candidates.truncate(2);
-        assert_eq!(candidates.list().iter().map(|candidate| candidate.id()).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(candidates.list.iter().map(|candidate| candidate.id()).collect::<Vec<_>>(), [1, 3]);
         // Positive and negative zero are equal too.
         candidates.fill(&[-0.0, 0.0]).unwrap();
         assert_eq!(candidates.best(), 0);

@@ -19,6 +19,12 @@ pub(super) struct Dry {
     /// For each token of the vocabulary.
     is_breaker: Vec<bool>,
     history: Vec<u32>,
+    /// Scratch: the history that counts, newest first.
+    recent: Vec<u32>,
+    /// Scratch of [`prefix_matches`].
+    matches: Vec<usize>,
+    /// Tokens that would lengthen a repetition, with the length of the longest.
+    longest: HashMap<u32, usize>,
 }
 
 impl Dry {
@@ -40,6 +46,9 @@ impl Dry {
             last_n: settings.dry_last_n,
             is_breaker,
             history: Vec::new(),
+            recent: Vec::new(),
+            matches: Vec::new(),
+            longest: HashMap::new(),
         })
     }
 
@@ -47,8 +56,9 @@ impl Dry {
         self.history.push(token);
     }
 
-    pub fn apply(&self, logits: &mut [f32]) {
-        for (token, length) in self.repetitions() {
+    pub fn apply(&mut self, logits: &mut [f32]) {
+        self.find_repetitions();
+        for (&token, &length) in &self.longest {
             if let Some(logit) = logits.get_mut(token as usize) {
                 let excess = (length - self.allowed_length) as f64;
                 let penalty = self.multiplier * libm::pow(self.base, excess);
@@ -59,28 +69,31 @@ impl Dry {
         }
     }
 
-    /// Tokens that would lengthen a repetition of `allowed_length` or more, with the length of the longest.
-    fn repetitions(&self) -> HashMap<u32, usize> {
+    /// Fills `longest` with the repetitions of `allowed_length` or more.
+    fn find_repetitions(&mut self) {
         let breaks = |token: u32| self.is_breaker.get(token as usize).copied().unwrap_or(false);
-        let recent: Vec<u32> = self.history.iter().rev().take(self.last_n).copied().collect();
+        let recent = &mut self.recent;
+        recent.clear();
+        recent.extend(self.history.iter().rev().take(self.last_n));
+        prefix_matches(recent, &mut self.matches);
         // Newest first: a match may reach back to the newest breaker.
         let reach = recent.iter().position(|&token| breaks(token)).unwrap_or(recent.len());
-        let mut longest = HashMap::new();
-        for (start, length) in prefix_matches(&recent).into_iter().enumerate().skip(1) {
+        self.longest.clear();
+        for (start, &length) in self.matches.iter().enumerate().skip(1) {
             let length = length.min(reach);
             let next = recent[start - 1];
             if length >= self.allowed_length && !breaks(next) {
-                let known = longest.entry(next).or_insert(length);
+                let known = self.longest.entry(next).or_insert(length);
                 *known = length.max(*known);
             }
         }
-        longest
     }
 }
 
-/// The Z function: element i is the length of the longest common prefix of `text` and `text[i..]`, 0 for i = 0.
-fn prefix_matches(text: &[u32]) -> Vec<usize> {
-    let mut matches = vec![0; text.len()];
+/// The Z function: element i becomes the length of the longest common prefix of `text` and `text[i..]`, 0 for i = 0.
+fn prefix_matches(text: &[u32], matches: &mut Vec<usize>) {
+    matches.clear();
+    matches.resize(text.len(), 0);
     // text[left..right] is the match found so far that reaches farthest.
     let (mut left, mut right) = (0, 0);
     for i in 1..text.len() {
@@ -93,7 +106,6 @@ fn prefix_matches(text: &[u32]) -> Vec<usize> {
         }
         matches[i] = length;
     }
-    matches
 }
 
 #[cfg(test)]
@@ -194,8 +206,9 @@ mod tests {
         #[test]
         fn linear_search_equals_the_naive_one(past in "[ab|]{0,40}", allowed in 1usize..4) {
             let settings = Sampling { dry_allowed_length: allowed, ..settings() };
-            let found = dry(&settings, past.as_bytes()).repetitions();
-            prop_assert_eq!(found, naive(past.as_bytes(), allowed));
+            let mut found = dry(&settings, past.as_bytes());
+            found.find_repetitions();
+            prop_assert_eq!(found.longest, naive(past.as_bytes(), allowed));
         }
     }
 }

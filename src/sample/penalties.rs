@@ -19,6 +19,9 @@ pub(super) struct Penalties {
     counts: HashMap<u32, u32>,
 }
 
+/// Tokens that there is room for from the start; longer windows grow.
+const RESERVED: usize = 1024;
+
 impl Penalties {
     /// `None` if the settings make no difference.
     pub fn new(settings: &Sampling) -> Option<Self> {
@@ -30,8 +33,9 @@ impl Penalties {
             presence: settings.presence_penalty,
             frequency: settings.frequency_penalty,
             last_n: settings.repeat_last_n,
-            window: VecDeque::new(),
-            counts: HashMap::new(),
+            window: VecDeque::with_capacity(settings.repeat_last_n.min(RESERVED) + 1),
+            // Twice the room, so that removals never make it grow.
+            counts: HashMap::with_capacity(2 * settings.repeat_last_n.min(RESERVED) + 2),
         })
     }
 

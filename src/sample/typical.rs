@@ -9,22 +9,10 @@ pub(super) fn filter(candidates: &mut Candidates, p: f32, min_keep: usize) {
     if p >= 1.0 {
         return;
     }
-    let probabilities = candidates.probabilities().to_vec();
     // ln 0 is -infinity: such a token has infinite distance, and 0 * ln 0 counts as 0.
-    let logs: Vec<f64> = probabilities.iter().map(|&q| libm::log(q)).collect();
-    let entropy: f64 =
-        -probabilities.iter().zip(&logs).filter(|(q, _)| **q > 0.0).map(|(q, ln)| q * ln).sum::<f64>();
-    let ids: Vec<u32> = candidates.list().iter().map(|candidate| candidate.id()).collect();
-    let distance = |position: usize| (-logs[position] - entropy).abs();
-    let mut order: Vec<usize> = (0..ids.len()).collect();
-    order.sort_unstable_by(|&a, &b| distance(a).total_cmp(&distance(b)).then(ids[a].cmp(&ids[b])));
-    let mut cumulative = 0.0;
-    let reached = order.iter().position(|&position| {
-        cumulative += probabilities[position];
-        cumulative >= f64::from(p)
-    });
-    let count = reached.map_or(order.len(), |position| position + 1).max(min_keep).min(order.len());
-    candidates.select(&order[..count]);
+    let likely = candidates.probabilities().iter().filter(|q| **q > 0.0);
+    let entropy = -likely.map(|&q| q * libm::log(q)).sum::<f64>();
+    candidates.keep_least(|q| (-libm::log(q) - entropy).abs(), f64::from(p), min_keep);
 }
 
 #[cfg(test)]

@@ -56,6 +56,14 @@ pub fn store8f(values: &mut [f32; 8], v: __m256) {
     unsafe { _mm256_storeu_ps(values.as_mut_ptr(), v) }
 }
 
+/// 16 bytes to memory of any alignment.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn store16(bytes: &mut [u8; 16], v: __m128i) {
+    // SAFETY: the reference proves 16 writable bytes; `storeu` asks for no alignment.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), v) }
+}
+
 /// 8 IEEE halves from memory of any alignment, as floats. Exact.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
@@ -122,10 +130,17 @@ pub fn sum_i32(v: __m256i) -> i32 {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn sum4_i32(v: [__m256i; 4]) -> __m128i {
+    let sums = half_sums4_i32(v);
+    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+}
+
+/// The sums of the lower halves of four vectors of 8 × i32, then those of the upper ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn half_sums4_i32(v: [__m256i; 4]) -> __m256i {
     let fold = |a, b| _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let (ab, cd) = (fold(v[0], v[1]), fold(v[2], v[3]));
-    let sums = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
-    _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+    _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd))
 }
 
 /// The sums of four vectors of 16 × i16, in order: 4 × i32. Fours are summed as i16: no number may be above 8191.
@@ -138,6 +153,20 @@ pub fn sum4_i16(v: [__m256i; 4]) -> __m128i {
     let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(ab, cd));
     let sums = _mm256_madd_epi16(_mm256_add_epi16(even, odd), _mm256_set1_epi16(1));
     _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
+}
+
+/// Asks for what the next four rows, right behind these, have in place of these rows' blocks `i`. Rows are short and read
+/// four at a time, so that the CPU's own prefetchers see the streams end before they follow them.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
+    let row_bytes = rows[1].as_ptr().addr().wrapping_sub(rows[0].as_ptr().addr());
+    let blocks = 4 * size_of::<W>();
+    let start =
+        rows[0].as_ptr().cast::<i8>().wrapping_add(row_bytes.wrapping_mul(4).wrapping_add(i * blocks));
+    for line in 0..blocks.div_ceil(64) {
+        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line));
+    }
 }
 
 /// The IEEE halves that a block begins with, as floats.

@@ -1,150 +1,230 @@
-//! Attention over the cache: softmax(scale · q kᵀ) v, one query row and head at a time.
+//! Attention over the cache: softmax(scale · q kᵀ) v in one pass over the keys, whose scores are never all in memory
+//! (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax").
 //!
-//! Order, the same for every batch and thread count: scores and their sum from the first visible position on, the
-//! values added position by position, one division at the end.
+//! Order, the same for every batch and thread count: keys come in chunks of [`CHUNK`] positions and chunks in segments
+//! of [`SEGMENT`], both counted from position 0. Each segment has a state of its own, to which the visible
+//! keys of a chunk are added at once; states are merged in ascending order. So a row takes the same steps whichever
+//! rows are beside it and whoever computes its segments.
 
-use rayon::prelude::*;
+use std::ops::Range;
 
+use super::Cpu;
+use super::matrix::Matrix;
 use crate::backend::{AttentionShape, Hidden, Span};
 use crate::cache::LayerCache;
-use crate::error::Result;
-use crate::math::{self, per_isa};
-use crate::quant::le::F32;
-use crate::quant::{Format, f16, f32};
-use crate::simd::Isa;
+use crate::error::{Error, Result};
+use crate::quant::f16;
+use softmax::{CHUNK, state_len};
+
+mod softmax;
+#[cfg(test)]
+mod tests;
+
+/// Positions whose softmax is computed apart from the others'.
+const SEGMENT: usize = 512;
+/// Query rows that read a chunk of keys together.
+const ROW_TILE: usize = 16;
 
 /// `query`: rows at `at` × (heads · dim). The result has the same shape.
 pub fn attention(
-    isa: Isa,
+    cpu: &Cpu,
     query: &Hidden,
     cache: &LayerCache,
     at: Span,
     shape: AttentionShape,
 ) -> Result<Hidden> {
-    let dim = cache.shape().dim;
-    let mut output = vec![0.0; query.values().len()];
-    let heads = output.par_chunks_exact_mut(dim).zip(query.values().par_chunks_exact(dim)).enumerate();
-    heads.try_for_each_init(Scratch::default, |scratch, (index, (out, query))| {
-        let (row, head) = (index / shape.heads, index % shape.heads);
-        one_head(isa, out, query, cache, at.start + row, head, shape, scratch)
-    })?;
-    Ok(Hidden::new(output, query.columns()))
-}
-
-/// Buffers of one thread.
-#[derive(Default)]
-struct Scratch {
-    query: Vec<u8>,
-    scores: Vec<f32>,
-    value: Vec<f32>,
-}
-
-#[expect(clippy::too_many_arguments, reason = "one call site; a struct would only rename the arguments")]
-fn one_head(
-    isa: Isa,
-    out: &mut [f32],
-    query: &[f32],
-    cache: &LayerCache,
-    position: usize,
-    head: usize,
-    shape: AttentionShape,
-    scratch: &mut Scratch,
-) -> Result<()> {
-    let kv_head = head / (shape.heads / cache.shape().heads);
-    let visible = cache.first_visible(position)..position + 1;
-    let keys = cache.keys(kv_head, visible.clone());
-    let values = cache.values(kv_head, visible);
-
-    scores(isa, query, keys, cache.format(), shape, scratch)?;
-    let sink = shape.sinks.map(|sinks| sinks[head]);
-    let max = scratch.scores.iter().copied().chain(sink).fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = math::exp_scores(isa, &mut scratch.scores, max);
-    if let Some(sink) = sink {
-        sum += math::exp(sink - max);
+    let kv = cache.shape();
+    if !shape.heads.is_multiple_of(kv.heads)
+        || query.columns() != shape.heads * kv.dim
+        || query.rows() != at.len
+        || at.len == 0
+    {
+        let message = format!(
+            "{} rows of {} columns for {} rows of {} heads of {}",
+            query.rows(),
+            query.columns(),
+            at.len,
+            shape.heads,
+            kv.dim
+        );
+        return Err(Error::Numeric(message));
     }
-    for (weight, row) in scratch.scores.iter().zip(values.chunks_exact(cache.row_bytes())) {
-        add_value(isa, out, *weight, row, cache.format(), &mut scratch.value)?;
-    }
-    let inverse = 1.0 / sum;
-    out.iter_mut().for_each(|value| *value *= inverse);
-    Ok(())
+    let mut output = cpu.spares.take(query.rows(), query.columns());
+    Attention::new(cpu, query, cache, at, shape).run(cpu, &mut output);
+    Ok(output)
 }
 
-/// Scaled and capped scores of one query against key rows.
-fn scores(
-    isa: Isa,
-    query: &[f32],
-    keys: &[u8],
-    format: &'static Format,
-    shape: AttentionShape,
-    scratch: &mut Scratch,
-) -> Result<()> {
-    let dot = format.dot.as_ref().expect("cache types are formats that are multiplied");
-    let row_dot = format.row_dot(isa).expect("as above");
-    scratch.query.resize(dot.input.bytes_for(query.len())?, 0);
-    dot.input.quantize(isa, query, &mut scratch.query)?;
-    scratch.scores.clear();
-    let rows = keys.chunks_exact(format.bytes_for(query.len())?);
-    scratch.scores.extend(rows.map(|key| row_dot.call(key, &scratch.query) * shape.scale));
-    if let Some(cap) = shape.softcap {
-        scratch.scores.iter_mut().for_each(|score| *score = cap * math::tanh(*score / cap));
-    }
-    Ok(())
+/// One operation with what is decided before its loops.
+#[derive(Clone, Copy)]
+struct Attention<'a> {
+    query: &'a Hidden,
+    cache: &'a LayerCache,
+    at: Span,
+    shape: AttentionShape<'a>,
+    /// Query heads of a part; all of them read the same key/value head.
+    heads: usize,
+    /// Segments that any row sees.
+    segments: (usize, usize),
 }
 
-/// out += weight · row.
-fn add_value(
-    isa: Isa,
-    out: &mut [f32],
-    weight: f32,
-    row: &[u8],
-    format: &'static Format,
-    decoded: &mut Vec<f32>,
-) -> Result<()> {
-    if std::ptr::eq(format, &f16::FORMAT) {
-        f16::add_scaled(isa, out, weight, bytemuck::cast_slice(row));
-    } else if std::ptr::eq(format, &f32::FORMAT) {
-        add_f32(isa, out, weight, bytemuck::cast_slice(row));
-    } else {
-        decoded.resize(out.len(), 0.0);
-        format.decode(row, decoded)?;
-        out.iter_mut().zip(decoded).for_each(|(out, value)| *out += weight * *value);
-    }
-    Ok(())
+/// What one thread computes: some rows and heads, over all segments or one.
+struct Part {
+    rows: Range<usize>,
+    heads: Range<usize>,
+    segments: Range<usize>,
 }
 
-per_isa! {
-    fn add_f32(out: &mut [f32], weight: f32, row: &[F32]) {
-        for (out, value) in out.iter_mut().zip(row) {
-            *out += weight * value.get();
+impl<'a> Attention<'a> {
+    fn new(cpu: &Cpu, query: &'a Hidden, cache: &'a LayerCache, at: Span, shape: AttentionShape<'a>) -> Self {
+        let segments = (cache.first_visible(at.start) / SEGMENT, (at.start + at.len - 1) / SEGMENT + 1);
+        let group = shape.heads / cache.shape().heads;
+        let mut this = Attention { query, cache, at, shape, heads: group, segments };
+        // Heads that share keys read them together, unless that leaves threads without work.
+        if this.parts() * this.segment_count() < 2 * cpu.threads() {
+            this.heads = 1;
+        }
+        this
+    }
+
+    fn dim(&self) -> usize {
+        self.cache.shape().dim
+    }
+
+    fn segment_count(&self) -> usize {
+        self.segments.1 - self.segments.0
+    }
+
+    /// Parts over all segments.
+    fn parts(&self) -> usize {
+        self.at.len.div_ceil(ROW_TILE) * (self.shape.heads / self.heads)
+    }
+
+    /// Part `index` of [`Attention::parts`].
+    fn part(&self, index: usize) -> Part {
+        // Late rows see more keys and take longest: they come first.
+        let tiles = self.at.len.div_ceil(ROW_TILE);
+        let (tile, head) = (tiles - 1 - index % tiles, index / tiles * self.heads);
+        let rows = tile * ROW_TILE..self.at.len.min((tile + 1) * ROW_TILE);
+        Part { rows, heads: head..head + self.heads, segments: self.segments.0..self.segments.1 }
+    }
+
+    fn run(&self, cpu: &Cpu, output: &mut Hidden) {
+        let (parts, segments) = (self.parts(), self.segment_count());
+        let states = ROW_TILE.min(self.at.len) * self.heads * state_len(self.dim());
+        let mut scratch = cpu.spares.take(cpu.threads(), 2 * CHUNK * self.dim() + 2 * states);
+        if segments == 1 || cpu.threads() == 1 || parts >= 4 * cpu.threads() {
+            let output = Matrix::new(output);
+            return cpu.pool.run_with(scratch.values_mut(), parts, |scratch, part| {
+                self.whole(cpu, &self.part(part), scratch, &output);
+            });
+        }
+        let rows = self.at.len * self.shape.heads;
+        let mut states = cpu.spares.take(rows, segments * state_len(self.dim()));
+        let matrix = Matrix::new(&mut states);
+        cpu.pool.run_with(scratch.values_mut(), parts * segments, |scratch, index| {
+            let segment = self.segments.0 + index % segments;
+            let part = Part { segments: segment..segment + 1, ..self.part(index / segments) };
+            self.segment(cpu, &part, scratch, &matrix);
+        });
+        self.merge(cpu, &mut states, output);
+    }
+
+    /// A part over all segments, one after the other.
+    fn whole(&self, cpu: &Cpu, part: &Part, scratch: &mut [f32], output: &Matrix) {
+        let (dim, len) = (self.dim(), state_len(self.dim()));
+        let (chunks, states) = scratch.split_at_mut(2 * CHUNK * dim);
+        let used = part.rows.len() * part.heads.len() * len;
+        let (totals, rest) = states.split_at_mut(used);
+        let partials = &mut rest[..used];
+        totals.chunks_exact_mut(len).for_each(softmax::clear);
+        for segment in part.segments.clone() {
+            partials.chunks_exact_mut(len).for_each(softmax::clear);
+            self.add_segment(cpu, part, segment, chunks, partials);
+            for (total, partial) in totals.chunks_exact_mut(len).zip(partials.chunks_exact(len)) {
+                softmax::merge(cpu.isa, total, partial);
+            }
+        }
+        let columns = part.heads.start * dim..part.heads.end * dim;
+        // SAFETY: parts have different rows or heads, and each is run once.
+        let mut out = unsafe { output.block(part.rows.clone(), columns) };
+        for (index, total) in totals.chunks_exact_mut(len).enumerate() {
+            let (row, head) = (index / part.heads.len(), index % part.heads.len());
+            let sink = self.shape.sinks.map(|sinks| sinks[part.heads.start + head]);
+            softmax::finish(cpu.isa, total, sink, &mut out.row(row)[head * dim..(head + 1) * dim]);
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::{CacheType, KvCache, LayerShape};
+    /// A part over its one segment: the states go to `matrix`, rows · heads × segments.
+    fn segment(&self, cpu: &Cpu, part: &Part, scratch: &mut [f32], matrix: &Matrix) {
+        let len = state_len(self.dim());
+        let (chunks, states) = scratch.split_at_mut(2 * CHUNK * self.dim());
+        let states = &mut states[..part.rows.len() * part.heads.len() * len];
+        states.chunks_exact_mut(len).for_each(softmax::clear);
+        self.add_segment(cpu, part, part.segments.start, chunks, states);
+        let column = (part.segments.start - self.segments.0) * len;
+        for (row, states) in part.rows.clone().zip(states.chunks_exact(part.heads.len() * len)) {
+            let first = row * self.shape.heads;
+            let rows = first + part.heads.start..first + part.heads.end;
+            // SAFETY: parts have different rows, heads or segments, and each is run once.
+            let mut block = unsafe { matrix.block(rows, column..column + len) };
+            for (head, state) in states.chunks_exact(len).enumerate() {
+                block.row(head).copy_from_slice(state);
+            }
+        }
+    }
 
-    /// n keys with all scores 0, values 1 and a sink logit s: n / (n + e^s).
-    #[test]
-    fn sinks_take_part_in_the_softmax() {
-        for (n, sink, expected) in [(4, 1.0, 0.59539), (1, 0.0, 0.5), (16, 2.0, 0.68408)] {
-            let layer = LayerShape { heads: 1, dim: 8, window: None };
-            for kind in [CacheType::F16, CacheType::F32] {
-                let mut cache = KvCache::new(&[layer], kind, 64).expect("memory for a small cache");
-                let cache = cache.layer(0);
-                cache.append(Isa::Scalar, &vec![0.0; 8 * n], &vec![1.0; 8 * n]).expect("whole rows");
-                let query = Hidden::new(vec![1.0; 8], 8);
-                let shape = AttentionShape { heads: 1, scale: 1.0, softcap: None, sinks: Some(&[sink]) };
-                for isa in Isa::available() {
-                    let at = Span { start: n - 1, len: 1 };
-                    let out = attention(isa, &query, cache, at, shape).expect("matching shapes");
-                    for value in out.values() {
-                        assert!((value - expected).abs() < 1e-5, "{isa:?} {kind:?} n={n} s={sink}: {value}");
-                    }
+    /// The results of all rows and heads from the states of their segments.
+    fn merge(&self, cpu: &Cpu, states: &mut Hidden, output: &mut Hidden) {
+        let (dim, len, columns) = (self.dim(), state_len(self.dim()), states.columns());
+        let outputs = output.values_mut().chunks_exact_mut(dim);
+        let mut total = cpu.spares.take(1, len);
+        for (index, (states, out)) in states.values().chunks_exact(columns).zip(outputs).enumerate() {
+            softmax::clear(total.values_mut());
+            for state in states.chunks_exact(len) {
+                softmax::merge(cpu.isa, total.values_mut(), state);
+            }
+            let sink = self.shape.sinks.map(|sinks| sinks[index % self.shape.heads]);
+            softmax::finish(cpu.isa, total.values_mut(), sink, out);
+        }
+    }
+
+    /// Adds what the rows and heads of `part` see of `segment` to their `states`. `chunks` is for two chunks of rows.
+    fn add_segment(&self, cpu: &Cpu, part: &Part, segment: usize, chunks: &mut [f32], states: &mut [f32]) {
+        let (dim, len) = (self.dim(), state_len(self.dim()));
+        let first = self.cache.first_visible(self.at.start + part.rows.start).max(segment * SEGMENT);
+        let end = (self.at.start + part.rows.end).min((segment + 1) * SEGMENT);
+        let kv_head = part.heads.start / (self.shape.heads / self.cache.shape().heads);
+        let (keys, values) = chunks.split_at_mut(CHUNK * dim);
+        let mut from = first;
+        while from < end {
+            let to = end.min((from / CHUNK + 1) * CHUNK);
+            self.read(cpu, self.cache.keys(kv_head, from..to), keys);
+            self.read(cpu, self.cache.values(kv_head, from..to), values);
+            for (row, states) in part.rows.clone().zip(states.chunks_exact_mut(part.heads.len() * len)) {
+                let position = self.at.start + row;
+                let visible = self.cache.first_visible(position).max(from)..to.min(position + 1);
+                if visible.is_empty() {
+                    continue;
+                }
+                let range = (visible.start - from) * dim..(visible.end - from) * dim;
+                let queries = self.query.row(row)[part.heads.start * dim..].chunks_exact(dim);
+                for (query, state) in queries.zip(states.chunks_exact_mut(len)) {
+                    let (keys, values) = (&keys[range.clone()], &values[range.clone()]);
+                    softmax::add(cpu.isa, state, query, keys, values, self.shape.scale, self.shape.softcap);
                 }
             }
+            from = to;
+        }
+    }
+
+    /// Cached rows as numbers.
+    fn read(&self, cpu: &Cpu, rows: &[u8], out: &mut [f32]) {
+        let format = self.cache.format();
+        let out = &mut out[..rows.len() / self.cache.row_bytes() * self.dim()];
+        if std::ptr::eq(format, &f16::FORMAT) {
+            f16::widen(cpu.isa, bytemuck::cast_slice(rows), out);
+        } else {
+            format.decode(rows, out).expect("the cache holds whole rows");
         }
     }
 }

@@ -1,120 +1,174 @@
 //! Weights × activations: `output[token, row] = weights[row, :] · input[token, :]`.
+//!
+//! One region multiplies all matrices of a source: its tasks are runs of weight rows, each with all tokens.
 
-use std::borrow::Cow;
+use std::ops::Range;
 
-use rayon::prelude::*;
-
-use super::Activations;
-use crate::backend::{Hidden, Linear};
+use super::matrix::{Block, Matrix};
+use super::source::Input;
+use super::{Cpu, rows};
+use crate::backend::{Hidden, Linear, MOST_TOGETHER, Source};
 use crate::error::{Error, Result};
-use crate::quant::{Format, RowDot, f32};
-use crate::simd::Isa;
+use crate::quant::panel::{self, Multiply, Scratch};
+use crate::quant::{Format, RowDot};
 use crate::tensor::Tensor;
 
-/// All `layers` of the same input, which is quantized once for each input format that they ask for.
-pub fn linear(isa: Isa, activations: Activations, input: &Hidden, layers: &[&Linear]) -> Result<Vec<Hidden>> {
-    let mut quantized: Vec<(&'static Format, Vec<u8>)> = Vec::new();
-    let mut outputs = Vec::with_capacity(layers.len());
+/// Weight rows of a task are a multiple of this.
+const ROW_STEP: usize = 16;
+/// Bytes of weights of a task: half a second-level cache or less, and microseconds of work.
+const TASK_BYTES: usize = 64 * 1024;
+
+/// The products of `layers` with `source`, written to `out`; that of the first layer is added to `add_to`.
+pub fn linear(
+    cpu: &Cpu,
+    source: Source,
+    layers: &[&Linear],
+    out: &mut [Hidden],
+    mut add_to: Option<&mut Hidden>,
+) -> Result<()> {
+    assert!(layers.len() == out.len() && out.len() <= MOST_TOGETHER, "one output a layer");
+    let tokens = source.rows();
+    // One for each input format that the layers ask for.
+    let mut inputs = [const { None::<Input> }; MOST_TOGETHER];
     for layer in layers {
-        let weight = &layer.weight;
-        if weight.columns() != input.columns() {
-            let message = format!("takes {} columns, the input has {}", weight.columns(), input.columns());
-            return Err(Error::tensor(weight.name(), message));
+        let product = Product::new(cpu, layer, &source)?;
+        let known =
+            inputs.iter().position(|i| i.as_ref().is_none_or(|i| std::ptr::eq(i.format, product.input)));
+        let slot = &mut inputs[known.expect("no more formats than layers")];
+        if slot.is_none() {
+            *slot = Some(Input::quantize(cpu, product.input, source)?);
         }
-        let product = Product::new(isa, activations, weight)?;
-        if !quantized.iter().any(|(format, _)| std::ptr::eq(*format, product.input)) {
-            quantized.push((product.input, quantize(isa, product.input, input)?));
+        if let (Some(input), Some(panel)) = (slot, product.panel) {
+            input.prepare(cpu, panel, source.columns());
         }
-        let rows = quantized.iter().find(|(format, _)| std::ptr::eq(*format, product.input));
-        let (_, rows) = rows.expect("pushed above");
-        let mut output = product.run(rows, input.rows());
-        if let Some(bias) = &layer.bias {
-            for row in output.chunks_exact_mut(bias.len()) {
-                row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
-            }
-        }
-        outputs.push(Hidden::new(output, weight.rows()));
     }
-    Ok(outputs)
+    let mut jobs = [const { None::<Job> }; MOST_TOGETHER];
+    for ((job, layer), out) in jobs.iter_mut().zip(layers).zip(out) {
+        *out = cpu.spares.take(tokens, layer.weight.rows());
+        let product = Product::new(cpu, layer, &source)?;
+        let input = inputs.iter().flatten().find(|input| std::ptr::eq(input.format, product.input));
+        let input = input.expect("quantized above");
+        let add_to = add_to.take().map(Matrix::new);
+        let per_task = rows_per_task(&layer.weight, tokens, cpu.threads());
+        *job = Some(Job { product, input, out: Matrix::new(out), add_to, per_task });
+    }
+    run(cpu, &jobs);
+    Ok(())
 }
 
-/// Rows of activations as blocks of `format`, one after the other.
-fn quantize(isa: Isa, format: &'static Format, input: &Hidden) -> Result<Vec<u8>> {
-    let row_bytes = format.bytes_for(input.columns())?;
-    let mut rows = vec![0; row_bytes * input.rows()];
-    let values = input.values().par_chunks_exact(input.columns());
-    rows.par_chunks_exact_mut(row_bytes)
-        .zip(values)
-        .try_for_each(|(row, values)| format.quantize(isa, values, row))?;
-    Ok(rows)
+/// Enough tasks to balance, enough work in each to be worth its start.
+fn rows_per_task(weight: &Tensor, tokens: usize, threads: usize) -> usize {
+    let share = weight.rows().div_ceil(4 * threads);
+    let cached = if tokens > 1 { 64 } else { TASK_BYTES / weight.row_bytes().max(1) };
+    share.min(cached).max(1).next_multiple_of(ROW_STEP)
+}
+
+/// All tasks of all jobs as one region.
+fn run(cpu: &Cpu, jobs: &[Option<Job>; MOST_TOGETHER]) {
+    let parts = jobs.iter().flatten().map(Job::tasks).sum();
+    let mut scratch = cpu.scratch();
+    cpu.pool.run_with(&mut scratch, parts, |scratch, part| {
+        let mut task = part;
+        for job in jobs.iter().flatten() {
+            if task < job.tasks() {
+                return job.run(cpu, task, &mut scratch[0]);
+            }
+            task -= job.tasks();
+        }
+    });
+}
+
+/// A matrix, what it is multiplied with, and where the result goes.
+struct Job<'a> {
+    product: Product<'a>,
+    input: &'a Input,
+    out: Matrix<'a>,
+    add_to: Option<Matrix<'a>>,
+    /// Weight rows.
+    per_task: usize,
+}
+
+impl Job<'_> {
+    fn tasks(&self) -> usize {
+        self.product.weight.rows().div_ceil(self.per_task)
+    }
+
+    /// Task `task` of this job, once in a region.
+    fn run(&self, cpu: &Cpu, task: usize, scratch: &mut Scratch) {
+        let first = task * self.per_task;
+        let rows = first..self.product.weight.rows().min(first + self.per_task);
+        let tokens = self.input.rows();
+        // SAFETY: tasks have different rows of the weights, which are columns here, and each is run once.
+        let mut out = unsafe { self.out.block(0..tokens, rows.clone()) };
+        self.product.multiply(rows.clone(), self.input, &mut out, scratch);
+        if let Some(bias) = self.product.bias {
+            (0..tokens).for_each(|token| rows::add(cpu.isa, out.row(token), &bias[rows.clone()]));
+        }
+        if let Some(x) = &self.add_to {
+            // SAFETY: as above; it is another matrix.
+            let mut x = unsafe { x.block(0..tokens, rows) };
+            (0..tokens).for_each(|token| rows::add(cpu.isa, x.row(token), out.row(token)));
+        }
+    }
 }
 
 /// One matrix with everything that is decided before its loops.
 struct Product<'a> {
     weight: &'a Tensor,
+    row_bytes: usize,
+    bias: Option<&'a [f32]>,
     input: &'static Format,
     dot: RowDot,
-    /// Whether weight rows are decoded to f32 first.
-    decodes: bool,
+    /// For many tokens, or for weights that are decoded to f32 first.
+    panel: Option<Multiply>,
 }
 
 impl<'a> Product<'a> {
-    fn new(isa: Isa, activations: Activations, weight: &'a Tensor) -> Result<Self> {
+    fn new(cpu: &Cpu, layer: &'a Linear, source: &Source) -> Result<Self> {
+        let weight = &layer.weight;
+        if weight.columns() != source.columns() {
+            let message = format!("takes {} columns, the input has {}", weight.columns(), source.columns());
+            return Err(Error::tensor(weight.name(), message));
+        }
         let format = weight.format();
         let unusable = || Error::tensor(weight.name(), format!("{} is not a type of weights", format.name));
-        let decodes = activations == Activations::Float && format.block_len > 1;
-        let multiplied = if decodes { &f32::FORMAT } else { format };
-        let dot = multiplied.row_dot(isa).ok_or_else(unusable)?;
-        let input = multiplied.dot.as_ref().ok_or_else(unusable)?.input;
-        Ok(Product { weight, input, dot, decodes })
+        let dot = format.row_dot(cpu.isa).ok_or_else(unusable)?;
+        let panel = cpu.panel(format, source.rows());
+        let input = match panel {
+            Some(panel) => panel.input(),
+            None => format.dot.as_ref().ok_or_else(unusable)?.input,
+        };
+        let (row_bytes, bias) = (weight.row_bytes(), layer.bias.as_deref());
+        Ok(Product { weight, row_bytes, bias, input, dot, panel })
     }
 
-    /// `rows` holds `tokens` input rows; the result is tokens × weight rows.
-    fn run(&self, rows: &[u8], tokens: usize) -> Vec<f32> {
-        let outputs = self.weight.rows();
-        let row_bytes = rows.len() / tokens;
-        // Rows a task: enough tasks to balance, enough work in each to be worth its start.
-        let rows_per_task = outputs.div_ceil(4 * rayon::current_num_threads()).max(16);
-        let mut transposed = vec![0.0; outputs * tokens];
-        transposed.par_chunks_mut(rows_per_task * tokens).enumerate().for_each(|(task, out)| {
-            let first = task * rows_per_task;
-            let mut r = 0;
-            if tokens == 1 && !self.decodes {
-                for out in out.as_chunks_mut::<4>().0 {
-                    let weights = std::array::from_fn(|i| self.weight.row(first + r + i));
-                    *out = self.dot.rows4(weights, rows);
-                    r += 4;
-                }
+    /// The weight rows `rows` with all tokens: `out` is tokens × rows.
+    fn multiply(&self, rows: Range<usize>, input: &Input, out: &mut Block, scratch: &mut Scratch) {
+        let first = rows.start;
+        let weights = &self.weight.bytes()[first * self.row_bytes..rows.end * self.row_bytes];
+        if let Some((panel, inputs)) = self.panel.and_then(|panel| Some((panel, input.panel(panel)?))) {
+            for (i, weights) in weights.chunks(panel::ROWS * self.row_bytes).enumerate() {
+                panel.run(weights, inputs, scratch, |token, dots| {
+                    out.row(token)[i * panel::ROWS..][..dots.len()].copy_from_slice(dots);
+                });
             }
-            for (r, out) in out.chunks_exact_mut(tokens).enumerate().skip(r) {
-                let weights = self.weight_row(first + r);
-                for (out, input) in out.iter_mut().zip(rows.chunks_exact(row_bytes)) {
-                    *out = self.dot.call(&weights, input);
-                }
-            }
-        });
-        if tokens == 1 { transposed } else { transpose(&transposed, tokens) }
+            return;
+        }
+        for token in 0..input.rows() {
+            self.dots(weights, input.row(token), out.row(token));
+        }
     }
 
-    fn weight_row(&self, row: usize) -> Cow<'a, [u8]> {
-        let stored = self.weight.row(row);
-        if !self.decodes {
-            return Cow::Borrowed(stored);
+    /// All of `weights` with one input, four rows at a time.
+    fn dots(&self, weights: &[u8], input: &[u8], out: &mut [f32]) {
+        let mut fours = weights.chunks_exact(4 * self.row_bytes);
+        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
+        for (out, weights) in out_fours.iter_mut().zip(&mut fours) {
+            let row = |i: usize| &weights[i * self.row_bytes..][..self.row_bytes];
+            *out = self.dot.rows4([row(0), row(1), row(2), row(3)], input);
         }
-        let mut values = vec![0.0f32; self.weight.columns()];
-        self.weight.format().decode(stored, &mut values).expect("a tensor's rows are whole blocks");
-        Cow::Owned(values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        for (out, weights) in out_rest.iter_mut().zip(fours.remainder().chunks_exact(self.row_bytes)) {
+            *out = self.dot.call(weights, input);
+        }
     }
-}
-
-/// rows × columns to columns × rows.
-fn transpose(values: &[f32], columns: usize) -> Vec<f32> {
-    let rows = values.len() / columns;
-    let mut out = vec![0.0; values.len()];
-    out.par_chunks_exact_mut(rows).enumerate().for_each(|(column, out)| {
-        for (row, out) in out.iter_mut().enumerate() {
-            *out = values[row * columns + column];
-        }
-    });
-    out
 }

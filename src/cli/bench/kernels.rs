@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::{Backend, Hidden, Linear};
+use hadal::backend::{Backend, Hidden, Linear, Source};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 use hadal::{Error, Result};
@@ -13,16 +13,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::Spread;
 use super::{Output, report};
-use crate::cli::value;
+use crate::cli::value::{self, Variant};
 use shape::Shape;
 use table::Row;
 
 mod bandwidth;
 mod shape;
 mod table;
-
-/// How weights lie that are multiplied as they are stored.
-const NOT_PACKED: &str = "none";
 
 /// Flags of the kernel bench.
 #[derive(Args, Debug)]
@@ -42,10 +39,10 @@ pub struct KernelArgs {
         value_parser = value::isa)]
     isas: Vec<Isa>,
 
-    /// Two instruction sets, measured in turn, and the ratio of their speeds
+    /// Two instruction sets, or packs (panel, none), measured in turn, and the ratio of their speeds
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "kernels", conflicts_with = "isas",
-        value_parser = value::isa)]
-    compare: Vec<Isa>,
+        value_parser = value::variant)]
+    compare: Vec<Variant>,
 
     /// Tokens of the prefill phase; decode is 1 token
     #[arg(long, value_name = "N", default_value = "512", requires = "kernels", allow_negative_numbers = true,
@@ -64,8 +61,14 @@ pub struct KernelArgs {
 
 impl KernelArgs {
     /// Measures everything with every number of threads and prints a row each.
-    pub fn bench(&self, threads: &[Option<usize>], repetitions: usize, output: Output) -> anyhow::Result<()> {
-        let isas = self.instruction_sets()?;
+    pub fn bench(
+        &self,
+        threads: &[Option<usize>],
+        repack: bool,
+        repetitions: usize,
+        output: Output,
+    ) -> anyhow::Result<()> {
+        let variants = self.variants(repack)?;
         let formats: Vec<_> = FORMATS.iter().copied().filter(|format| self.measures(format)).collect();
         for format in &formats {
             self.shape.check(format, self.rows)?;
@@ -75,8 +78,11 @@ impl KernelArgs {
         let mut rows = Vec::new();
         for &threads in threads {
             progress.set_message("memory");
-            let cpu = |&isa: &Isa| Cpu::new(threads, Some(isa), Activations::Quantized);
-            let cpus = isas.iter().map(cpu).collect::<Result<Vec<_>>>()?;
+            let cpu = |variant: &Variant| -> Result<Cpu> {
+                let cpu = Cpu::new(threads, Some(variant.isa), Activations::Quantized)?;
+                Ok(cpu.with_repack(variant.repack))
+            };
+            let cpus = variants.iter().map(cpu).collect::<Result<Vec<_>>>()?;
             let bandwidth = bandwidth::read(cpus[0].threads())?;
             for &format in &formats {
                 let matrices = self.shape.matrices(format, self.cached)?;
@@ -97,10 +103,12 @@ impl KernelArgs {
 
     /// # Errors
     /// [`Error::Option`] if `--compare` does not name two.
-    fn instruction_sets(&self) -> Result<Vec<Isa>> {
+    fn variants(&self, repack: bool) -> Result<Vec<Variant>> {
+        let of = |isa| Variant { isa, repack };
         match (self.compare.as_slice(), self.isas.as_slice()) {
-            ([], []) => Ok(Isa::available().collect()),
-            ([], list) | (list @ [_, _], _) => Ok(list.to_vec()),
+            ([], []) => Ok(Isa::available().map(of).collect()),
+            ([], isas) => Ok(isas.iter().copied().map(of).collect()),
+            (both @ [_, _], _) => Ok(both.to_vec()),
             (list, _) => {
                 Err(Error::option("--compare", format!("{} names, but two are compared", list.len())))
             }
@@ -146,7 +154,7 @@ impl KernelArgs {
         Row {
             format: test.format().name,
             isa: isa.name(),
-            pack: NOT_PACKED,
+            pack: test.pack(cpu),
             phase: test.phase,
             threads: cpu.threads(),
             rows: test.tokens,
@@ -186,7 +194,13 @@ impl Test<'_> {
 
     /// The instruction set that `cpu` multiplies this format with.
     fn isa(&self, cpu: &Cpu) -> Isa {
-        self.format().row_dot(cpu.isa()).map_or(Isa::Scalar, |dot| dot.isa())
+        let dot = || self.format().row_dot(cpu.isa()).map_or(Isa::Scalar, |dot| dot.isa());
+        cpu.panel(self.format(), self.tokens).map_or_else(dot, |panel| panel.isa())
+    }
+
+    /// How weights lie when they are multiplied: as stored, or interleaved for the time of the product.
+    fn pack(&self, cpu: &Cpu) -> &'static str {
+        if cpu.panel(self.format(), self.tokens).is_some() { "panel" } else { "none" }
     }
 
     /// The time of one product with each matrix.
@@ -201,12 +215,12 @@ impl Test<'_> {
     }
 }
 
-/// All matrices with the same input, on the threads of `cpu` as a model's pass runs on them.
+/// All matrices with the same input, one after the other, as a model's pass multiplies.
 fn multiply(cpu: &Cpu, input: &Hidden, matrices: &[Linear]) -> Result<()> {
-    cpu.within(|| {
-        for matrix in matrices {
-            black_box(cpu.linear(input, &[matrix])?);
-        }
-        Ok(())
-    })
+    for matrix in matrices {
+        let mut out = [Hidden::empty()];
+        cpu.linear(Source::Plain(input), &[matrix], &mut out)?;
+        black_box(out);
+    }
+    Ok(())
 }

@@ -24,6 +24,8 @@ pub struct Row {
     /// The most memory that the process ever held, files mapped into it included; `None` where the system doesn't
     /// tell.
     pub peak_rss_bytes: Option<u64>,
+    /// Repacked weights and other scratch of the kernels for prompts.
+    pub repack_bytes: usize,
 }
 
 /// A sample of measurements.

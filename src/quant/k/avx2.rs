@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::{load32, load32i, sum_i32, sum4_i32};
+use crate::simd::x86::{load32, load32i, prefetch_next_rows, sum_i32, sum4_i32};
 
 /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums with
 /// the sums of the input in 8 partial sums.
@@ -101,6 +101,7 @@ pub fn rows4<W>(
     let blocks = input.len();
     let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
     for (i, x) in input.iter().enumerate() {
+        prefetch_next_rows([a, b, c, d], i);
         let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
         let integers = sum4_i32([integers(a, x), integers(b, x), integers(c, x), integers(d, x)]);
         let scales = _mm_set_ps(scale(d), scale(c), scale(b), scale(a));
@@ -142,6 +143,7 @@ pub fn rows4_with_min<W>(
     let blocks = input.len();
     let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
     for (i, x) in input.iter().enumerate() {
+        prefetch_next_rows([a, b, c, d], i);
         let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
         let ((ia, oa), (ib, ob)) = (integers(a, x), integers(b, x));
         let ((ic, oc), (id, od)) = (integers(c, x), integers(d, x));

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use std::iter::StepBy;
 use std::ops::Range;
 
-use super::kernel::{self, Input, Kernel, part};
+use super::kernel::{self, Input, Routines, part};
 use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, Tile};
 use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
 use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
@@ -46,7 +46,7 @@ macro_rules! interleave {
 /// Sums of 16 rows and `T` inputs.
 type Sums<V, const T: usize> = [[V; 2]; T];
 
-impl Kernel for Avx2 {
+impl Routines for Avx2 {
     const WIDENS: bool = true;
     const INPUTS: usize = 3;
 
@@ -259,8 +259,19 @@ fn add_products<const T: usize>(
     factors: [__m256i; 2],
     integers: &mut Sums<__m256i, T>,
 ) {
-    let mut pairs = [[_mm256_setzero_si256(); 2]; T];
     let (codes, x) = (&panel.codes[first..first + steps], part(x, first, steps));
+    if steps == 1 {
+        let codes = load_step(&codes[0]);
+        for t in 0..T {
+            let x = broadcast(&x[t][0]);
+            for half in 0..2 {
+                let scaled = _mm256_madd_epi16(_mm256_maddubs_epi16(codes[half], x), factors[half]);
+                integers[t][half] = opaque(_mm256_add_epi32(integers[t][half], scaled));
+            }
+        }
+        return;
+    }
+    let mut pairs = [[_mm256_setzero_si256(); 2]; T];
     for (step, codes) in codes.iter().enumerate() {
         let codes = load_step(codes);
         for t in 0..T {

@@ -8,7 +8,7 @@
 use std::iter::StepBy;
 use std::ops::Range;
 
-use super::kernel::{self, Input, Kernel, part};
+use super::kernel::{self, Input, Routines, part};
 use super::{Codes, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
 use crate::simd::vector::Vector;
 
@@ -227,7 +227,7 @@ fn dots<V: Vector, const R: usize, const T: usize>(
 /// Entry functions for a [`Vector`], compiled for `$features`: a tile is `$rows` vectors of rows and `$inputs` inputs.
 macro_rules! kernel {
     ($vector:ty, $rows:literal, $inputs:literal, $interleave:path $(, $features:literal)?) => {
-        impl Kernel for $vector {
+        impl Routines for $vector {
             const WIDENS: bool = false;
             const INPUTS: usize = $inputs;
 

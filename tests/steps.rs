@@ -1,0 +1,94 @@
+//! A decode step allocates nothing: what one token needed, the next one uses again.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hadal::backend::cpu::{Activations, Cpu};
+use hadal::cache::{CacheType, KvCache};
+use hadal::model::Outputs;
+use hadal::{Engine, Options, Sampler, Sampling};
+
+#[path = "support/random.rs"]
+mod random;
+
+/// The system's allocator, which counts what any thread asks for.
+struct Counting;
+
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged. Zeroed and grown memory comes through `alloc` too: the
+// trait's own versions of those call it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of 60 calls of `step` after 20 that warm up.
+fn allocations(mut step: impl FnMut()) -> usize {
+    (0..20).for_each(|_| step());
+    let before = ASKED.load(Ordering::Relaxed);
+    (0..60).for_each(|_| step());
+    ASKED.load(Ordering::Relaxed) - before
+}
+
+fn engine_steps(threads: usize, cache: CacheType, sampling: &Sampling) -> usize {
+    let options = Options { threads: Some(threads), cache, ..Options::default() };
+    let mut engine = Engine::embedded(&options).unwrap();
+    let vocab = engine.tokenizer().vocab_len();
+    let mut sampler = Sampler::new(sampling, vocab, |_| "").unwrap();
+    let mut logits = engine.prefill(&(1..40).collect::<Vec<u32>>()).unwrap().to_vec();
+    allocations(|| {
+        let token = sampler.sample(&mut logits).unwrap();
+        sampler.accept(token);
+        logits.copy_from_slice(engine.step(token).unwrap());
+    })
+}
+
+/// Layers with and without a window, head norms and post-norms.
+fn gemma_steps(threads: usize) -> usize {
+    let model = random::random_model("gemma3", "q8_0", 64);
+    let cpu = Cpu::new(Some(threads), None, Activations::Quantized).unwrap();
+    let mut cache = KvCache::new(&model.cache_shape(), CacheType::F16, 100).unwrap();
+    allocations(|| {
+        model.forward(&[7], &mut cache, Outputs::Last, &cpu).unwrap();
+    })
+}
+
+/// One test: the count is of all threads.
+#[test]
+fn a_step_allocates_nothing() {
+    let before = ASKED.load(Ordering::Relaxed);
+    drop(std::hint::black_box(vec![0u8; 100]));
+    assert_eq!(ASKED.load(Ordering::Relaxed) - before, 1, "counting counts");
+
+    let filters = Sampling {
+        typical_p: 0.9,
+        xtc_probability: 0.5,
+        repeat_penalty: 1.1,
+        repeat_last_n: 30,
+        seed: Some(1),
+        ..Sampling::default()
+    };
+    for threads in [1, 2] {
+        for cache in [CacheType::F16, CacheType::F32] {
+            for sampling in [&Sampling::greedy(), &Sampling::default(), &filters] {
+                let found = engine_steps(threads, cache, sampling);
+                assert_eq!(found, 0, "{threads} threads, {cache:?}, {sampling:?}");
+            }
+        }
+        assert_eq!(gemma_steps(threads), 0, "Gemma 3 on {threads} threads");
+    }
+}
