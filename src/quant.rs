@@ -313,7 +313,7 @@ impl Format {
     }
 
     /// Adds the kernels for many inputs.
-    pub(crate) const fn panel(mut self, kernels: Kernels) -> Self {
+    const fn panel(mut self, kernels: Kernels) -> Self {
         self.panel = kernels;
         self
     }

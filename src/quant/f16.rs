@@ -156,9 +156,10 @@ mod neon {
     }
 
     pub fn widen(halves: &[F16], out: &mut [f32]) {
-        let ((half_chunks, half_rest), (out_chunks, out_rest)) = (halves.as_chunks(), out.as_chunks_mut());
+        let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
+        let (half_chunks, half_rest) = halves.as_chunks::<8>();
         for (out, halves) in out_chunks.iter_mut().zip(half_chunks) {
-            *out = widen_halves(bytemuck::cast_ref::<[F16; 8], _>(halves));
+            *out = widen_halves(bytemuck::cast_ref(halves));
         }
         for (out, half) in out_rest.iter_mut().zip(half_rest) {
             *out = half.get();

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
-//! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2, [`vector`] those for all others
-//! and [`float`] those for weights that are decoded.
+//! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2 and [`vector`] those for all
+//! others.
 
 use super::le::F32;
 use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
@@ -23,7 +23,7 @@ use crate::simd::vector::Emulated;
 use crate::simd::wasm32::Simd128;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::x86::vnni::{Avx512, AvxVnni};
-use kernel::{Kernel, multiply_scaled, multiply_terms};
+use kernel::{Routines, multiply_scaled, multiply_terms};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -47,12 +47,12 @@ pub struct Multiply {
     format: &'static Format,
     /// What inputs are quantized to.
     input: &'static Format,
-    entry: Entry,
+    kernel: Kernel,
 }
 
 /// A row of a format's kernels.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(super) struct Kernel {
     pub isa: Isa,
     /// Whether codes are widened to 16 bits, weights and inputs alike: the products of two full bytes do not fit the
     /// instruction that sums them.
@@ -126,11 +126,11 @@ pub struct Scratch {
 
 /// The kernels of a format, slowest instruction set first.
 #[derive(Debug)]
-pub(crate) struct Kernels {
-    pub listed: &'static [Entry],
+pub(super) struct Kernels {
+    pub listed: &'static [Kernel],
     /// The generic ones, emulated: with vectors of every width, and signed and unsigned codes.
     #[cfg(test)]
-    pub emulated: &'static [Entry],
+    pub emulated: &'static [Kernel],
 }
 
 impl Kernels {
@@ -141,7 +141,7 @@ impl Kernels {
     };
 }
 
-/// `$multiply::<$block, K>` for each [`Kernel`] `K`.
+/// `$multiply::<$block, K>` for each [`Routines`] `K`.
 macro_rules! kernels {
     ($multiply:ident, $block:ty) => {
         Kernels {
@@ -165,15 +165,14 @@ macro_rules! kernels {
     };
     ($multiply:ident, $block:ty; $($(#[$attribute:meta])* $isa:ident: $kernel:ty,)+) => {
         const {
-            &[$($(#[$attribute])* Entry {
+            &[$($(#[$attribute])* Kernel {
                 isa: Isa::$isa,
-                wide: <$kernel as Kernel>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
+                wide: <$kernel as Routines>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
                 call: $multiply::<$block, $kernel>,
             }),+]
         }
     };
 }
-
 /// The kernels for blocks of the family [`Terms`].
 pub(super) const fn terms<B: Terms>() -> Kernels {
     kernels!(multiply_terms, B)
@@ -189,30 +188,29 @@ impl Multiply {
     pub(super) fn new(
         format: &'static Format,
         input: &'static Format,
-        kernels: &[Entry],
+        kernels: &[Kernel],
         isa: Isa,
     ) -> Option<Self> {
-        let usable = |entry: &&Entry| entry.isa <= isa && entry.isa.is_available();
-        let entry = kernels.iter().rev().find(usable).copied()?;
-        Some(Multiply { format, input, entry })
+        let kernel =
+            kernels.iter().rev().find(|kernel| kernel.isa <= isa && kernel.isa.is_available()).copied()?;
+        Some(Multiply { format, input, kernel })
+    }
+
+    /// The generic kernels of `format`, emulated.
+    #[cfg(test)]
+    pub(super) fn emulated(format: &'static Format) -> impl Iterator<Item = Self> {
+        let input = format.dot.as_ref().map_or(format, |dot| dot.input);
+        format.panel.emulated.iter().map(move |&kernel| Multiply { format, input, kernel })
     }
 
     /// Weights of any format decoded to f32, with f32 inputs. `isa` is available.
     pub(super) fn decoded(format: &'static Format, isa: Isa) -> Self {
-        Multiply { format, input: &f32::FORMAT, entry: Entry { isa, wide: false, call: float::decoded } }
-    }
-
-    /// The emulated kernels.
-    #[cfg(test)]
-    pub(super) fn emulated(format: &'static Format) -> Vec<Self> {
-        let Some(dot) = &format.dot else { return Vec::new() };
-        let input = dot.input;
-        format.panel.emulated.iter().map(|&entry| Multiply { format, input, entry }).collect()
+        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, wide: false, call: float::decoded } }
     }
 
     /// The instruction set it runs on.
     pub fn isa(self) -> Isa {
-        self.entry.isa
+        self.kernel.isa
     }
 
     /// What inputs are quantized to.
@@ -222,14 +220,14 @@ impl Multiply {
 
     /// Whether `inputs` are prepared as this kernel needs them.
     pub fn takes(self, inputs: &Inputs) -> bool {
-        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.entry.wide
+        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
     }
 
     /// Room for `rows` inputs of `columns`, to be filled run by run.
     pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
         let mut inputs = Inputs {
             format: self.input,
-            wide: self.entry.wide,
+            wide: self.kernel.wide,
             rows,
             columns,
             codes: Vec::new(),
@@ -261,9 +259,9 @@ impl Multiply {
         let row_bytes = self.format.bytes_for(inputs.columns).expect("whole blocks");
         let rows = weights.len() / row_bytes;
         assert!(rows <= ROWS && weights.len() == rows * row_bytes && self.takes(inputs), "rows that fit");
-        let product = Product { isa: self.entry.isa, format: self.format, weights, rows, inputs };
+        let product = Product { isa: self.kernel.isa, format: self.format, weights, rows, inputs };
         // SAFETY: `new` takes only what this CPU can run, `decoded` is safe to call.
-        unsafe { (self.entry.call)(product, scratch) };
+        unsafe { (self.kernel.call)(product, scratch) };
         for (input, tile) in scratch.tiles[..inputs.rows].iter().enumerate() {
             out(input, &tile.as_flattened()[..rows]);
         }

@@ -81,7 +81,7 @@ fn emulated_panels_give_the_bits_of_the_scalar_dot() {
             let row_bytes = weights.len() / rows;
             let blocks = random_inputs(input, tokens, columns, &mut rng);
             let input_bytes = blocks.len() / tokens;
-            for (k, kernel) in Multiply::emulated(format).into_iter().enumerate() {
+            for (k, kernel) in Multiply::emulated(format).enumerate() {
                 let mut inputs = kernel.prepare(tokens, columns);
                 inputs.runs_mut().for_each(|mut run| run.fill(&blocks));
                 kernel.run(&weights, &inputs, &mut scratch, |token, dots| {

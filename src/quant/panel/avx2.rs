@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use std::iter::StepBy;
 use std::ops::Range;
 
-use super::kernel::{self, Input, Kernel, part};
+use super::kernel::{self, Input, Routines, part};
 use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, Tile};
 use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
 use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
@@ -46,7 +46,7 @@ macro_rules! interleave {
 /// Sums of 16 rows and `T` inputs.
 type Sums<V, const T: usize> = [[V; 2]; T];
 
-impl Kernel for Avx2 {
+impl Routines for Avx2 {
     const WIDENS: bool = true;
     const INPUTS: usize = 3;
 

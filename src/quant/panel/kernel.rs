@@ -15,7 +15,7 @@ pub(super) type Input<'a> = (&'a [[u8; 4]], &'a Run);
 ///
 /// # Safety
 /// The CPU must have it, for every function.
-pub(super) trait Kernel {
+pub(super) trait Routines {
     /// Whether signed codes are widened to 16 bits.
     const WIDENS: bool;
     /// Inputs that a tile takes at most: 2, 3 or 6.
@@ -73,7 +73,7 @@ macro_rules! for_tiles {
 
 /// # Safety
 /// The CPU must have the instruction set of `K`.
-pub(super) unsafe fn multiply_terms<B: Terms, K: Kernel>(product: Product<'_>, scratch: &mut Scratch) {
+pub(super) unsafe fn multiply_terms<B: Terms, K: Routines>(product: Product<'_>, scratch: &mut Scratch) {
     let inputs = product.inputs;
     scratch.reset(B::SUMS * inputs.rows);
     let row_len = inputs.columns / B::LEN;
@@ -116,7 +116,7 @@ pub(super) unsafe fn multiply_terms<B: Terms, K: Kernel>(product: Product<'_>, s
 
 /// # Safety
 /// The CPU must have the instruction set of `K`.
-pub(super) unsafe fn multiply_scaled<B: Scaled, K: Kernel>(product: Product<'_>, scratch: &mut Scratch) {
+pub(super) unsafe fn multiply_scaled<B: Scaled, K: Routines>(product: Product<'_>, scratch: &mut Scratch) {
     let inputs = product.inputs;
     scratch.reset(inputs.rows);
     let row_len = inputs.columns / PANEL_COLUMNS;

@@ -8,7 +8,7 @@
 use std::iter::StepBy;
 use std::ops::Range;
 
-use super::kernel::{self, Input, Kernel, part};
+use super::kernel::{self, Input, Routines, part};
 use super::{Codes, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
 use crate::simd::vector::Vector;
 
@@ -97,7 +97,7 @@ fn store_sums<V: Vector, const R: usize, const T: usize>(
 fn terms_tile<V: Vector, const R: usize, const T: usize>(
     shape: Shape,
     panel: &Panel,
-    terms: StepBy<Range<usize>>,
+    terms: &StepBy<Range<usize>>,
     x: &[Input<'_>; T],
     tiles: &mut [Tile; T],
     p: usize,
@@ -227,7 +227,7 @@ fn dots<V: Vector, const R: usize, const T: usize>(
 /// Entry functions for a [`Vector`], compiled for `$features`: a tile is `$rows` vectors of rows and `$inputs` inputs.
 macro_rules! kernel {
     ($vector:ty, $rows:literal, $inputs:literal, $interleave:path $(, $features:literal)?) => {
-        impl Kernel for $vector {
+        impl Routines for $vector {
             const WIDENS: bool = false;
             const INPUTS: usize = $inputs;
 
@@ -259,7 +259,7 @@ macro_rules! kernel {
                 unsafe fn tile<const T: usize>(
                     shape: Shape,
                     panel: &Panel,
-                    terms: StepBy<Range<usize>>,
+                    terms: &StepBy<Range<usize>>,
                     x: &[Input<'_>; T],
                     tiles: &mut [Tile; T],
                     p: usize,
@@ -269,7 +269,7 @@ macro_rules! kernel {
                 let bias = i32::from(bias::<Self>(B::CODES));
                 let shape = Shape { steps: B::TERM / 4, min: B::MIN, bias };
                 // SAFETY: the caller's promise.
-                unsafe { tile(shape, panel, terms, x, tiles, p) }
+                unsafe { tile(shape, panel, &terms, x, tiles, p) }
             }
 
             $(#[target_feature(enable = $features)])?
