@@ -1,4 +1,4 @@
-//! The CPU: rows are split over a thread pool, dots are taken from the weights' [`Format`](crate::quant::Format).
+//! The CPU: rows are split over a thread pool, dots are taken from the weights' [`Format`].
 //! Every result is the same bits for any number of threads, any batch and any instruction set.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Weights × many inputs. Rows of weights are taken apart ([`super::parts`]) into panels of 16 interleaved rows and 256
+//! Weights × many inputs. Rows of weights are taken apart (`quant::parts`) into panels of 16 interleaved rows and 256
 //! columns, which stay in the first-level cache while all inputs pass over them. A panel lives only that long: no second
 //! copy of the weights is kept.
 //!
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
-//! columns. This file holds what all instruction sets share, [`avx2`] the kernels for AVX2 and [`vector`] those for all
+//! columns. This file holds what all instruction sets share, `avx2` the kernels for AVX2 and `vector` those for all
 //! others.
 
 use super::le::F32;

@@ -4,7 +4,7 @@
 //! that the system took off its core holds up no part but the one it is in. Whoever waits (a worker for the next region,
 //! the caller for the last part) spins for tens of microseconds, then yields a few times, then sleeps: between requests
 //! the threads cost nothing, and another program's threads get the cores. Where other programs do take the cores, regions
-//! are run alone for a while ([`Crowd`]).
+//! are run alone for a while (`Crowd`).
 //!
 //! `cargo bench --bench pool` on two Zen 3 cores, which others used too, so the fastest of some hundred samples: a region of
 //! 8 parts of 0.6 µs takes 4.9 µs on one thread and 2.9 µs on two. With rayon it takes 5.1 µs on two: by the time its second
