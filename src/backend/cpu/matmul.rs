@@ -30,8 +30,9 @@ pub fn linear(
     let tokens = source.rows();
     // One for each input format that the layers ask for.
     let mut inputs = [const { None::<Input> }; MOST_TOGETHER];
-    for layer in layers {
-        let product = Product::new(cpu, layer, &source)?;
+    let mut products = [const { None::<Product> }; MOST_TOGETHER];
+    for (kept, layer) in products.iter_mut().zip(layers) {
+        let product = kept.insert(Product::new(cpu, layer, &source)?);
         let known =
             inputs.iter().position(|i| i.as_ref().is_none_or(|i| std::ptr::eq(i.format, product.input)));
         let slot = &mut inputs[known.expect("no more formats than layers")];
@@ -43,13 +44,12 @@ pub fn linear(
         }
     }
     let mut jobs = [const { None::<Job> }; MOST_TOGETHER];
-    for ((job, layer), out) in jobs.iter_mut().zip(layers).zip(out) {
-        *out = cpu.spares.take(tokens, layer.weight.rows());
-        let product = Product::new(cpu, layer, &source)?;
+    for ((job, product), out) in jobs.iter_mut().zip(products.into_iter().flatten()).zip(out) {
+        *out = cpu.spares.take(tokens, product.weight.rows());
         let input = inputs.iter().flatten().find(|input| std::ptr::eq(input.format, product.input));
         let input = input.expect("quantized above");
         let add_to = add_to.take().map(Matrix::new);
-        let per_task = rows_per_task(&layer.weight, tokens, cpu.threads());
+        let per_task = rows_per_task(product.weight, tokens, cpu.threads());
         *job = Some(Job { product, input, out: Matrix::new(out), add_to, per_task });
     }
     run(cpu, &jobs);
