@@ -39,16 +39,19 @@ pub fn exp(x: f32) -> f32 {
     const LN2_HIGH: f32 = 0.693_359_4; // 10 bits, so that n * LN2_HIGH is exact
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let clamped = x.clamp(-87.3, 88.7);
-    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
     let r = (clamped - n * LN2_HIGH) - n * LN2_LOW;
     let mut p = 1.0 / 5040.0;
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = p * r + coefficient;
     }
     // 2^n in two halves: n reaches 128, where a single factor would overflow before p scales it down.
-    let half = (n as i32) >> 1;
-    let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
-    let value = p * power(half) * power(n as i32 - half);
+    // n is what `shifted` has in its low bits; a conversion would not be vectorized.
+    let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
+    let half = n >> 1;
+    let power = |n: i32| f32::from_bits((n.wrapping_add(127).cast_unsigned()) << 23);
+    let value = p * power(half) * power(n.wrapping_sub(half));
     let value = if x < -87.3 { 0.0 } else { value };
     let value = if x > 88.7 { f32::INFINITY } else { value };
     if x.is_nan() { x } else { value }

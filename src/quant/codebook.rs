@@ -23,6 +23,14 @@ pub(super) trait Codebook: super::Block {
 
     /// All but the scale; written in loops that the compiler vectorizes.
     fn fields(&self, fields: &mut Fields);
+
+    /// `fields.indices[i]`, for kernels that look up one after the other: read from the block where that is cheaper than
+    /// taking it out of a vector.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn index(&self, fields: &Fields, i: usize) -> usize {
+        usize::from(fields.indices[i])
+    }
 }
 
 /// Entries as bytes, -8..=62, the first one lowest.
@@ -167,7 +175,9 @@ pub(super) mod avx2 {
 
     use super::{Bits, Codebook, Fields, Grid, q8_k};
     use crate::quant::k;
-    use crate::simd::x86::{bit_masks, load32, load32i, pairs_i8_i8, prefetch_next_rows, sum_i32};
+    use crate::simd::x86::{
+        bit_masks_of, load16, load32, load32i, pairs_i8_i8, prefetch_next_rows, sum_i32, twice,
+    };
 
     #[target_feature(enable = "avx2,f16c")]
     pub fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
@@ -194,7 +204,8 @@ pub(super) mod avx2 {
     fn integers<B: Codebook>(w: &B, x: &q8_k::Block) -> __m256i {
         let mut fields = Fields::ZERO;
         w.fields(&mut fields);
-        let bits: &[[u8; 4]; 8] = bytemuck::cast_ref(&fields.bits);
+        let bits: &[[u8; 16]; 2] = bytemuck::cast_ref(&fields.bits);
+        let bits = [twice(load16(&bits[0])), twice(load16(&bits[1]))];
         let inputs: &[[i8; 32]; 8] = bytemuck::cast_ref(&x.codes);
         let multipliers = load32(bytemuck::cast_ref(&fields.multipliers));
         let mut integers = _mm256_setzero_si256();
@@ -203,30 +214,30 @@ pub(super) mod avx2 {
             ($($g:literal)*) => {
                 $({
                     const G: usize = $g;
-                // In place: as a function it is called eight times and not inlined.
-                let entries = match B::GRID {
-                    Grid::Eights(grid) => {
-                        let at = |i: usize| grid[usize::from(fields.indices[4 * G + i])].cast_signed();
-                        _mm256_set_epi64x(at(3), at(2), at(1), at(0))
-                    }
-                    Grid::Fours(grid) => {
-                        let at = |i: usize| grid[usize::from(fields.indices[8 * G + i])].cast_signed();
-                        _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
-                    }
-                };
-                let set = bit_masks(u32::from_le_bytes(bits[G]));
-                let x = load32i(&inputs[G]);
-                let pairs = match B::BITS {
-                    // Entries are magnitudes: the input takes their signs.
-                    Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
-                    // No code is -128, so the input may take the sign trick's first place and hold anything.
-                    Bits::Offset => {
-                        let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
-                        pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
-                    }
-                };
-                let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, G));
-                integers = _mm256_add_epi32(integers, products);
+                    // In place: as a function it is called eight times and not inlined.
+                    let entries = match B::GRID {
+                        Grid::Eights(grid) => {
+                            let at = |i: usize| grid[w.index(&fields, 4 * G + i)].cast_signed();
+                            _mm256_set_epi64x(at(3), at(2), at(1), at(0))
+                        }
+                        Grid::Fours(grid) => {
+                            let at = |i: usize| grid[w.index(&fields, 8 * G + i)].cast_signed();
+                            _mm256_set_epi32(at(7), at(6), at(5), at(4), at(3), at(2), at(1), at(0))
+                        }
+                    };
+                    let set = bit_masks_of(bits[G / 4], G % 4);
+                    let x = load32i(&inputs[G]);
+                    let pairs = match B::BITS {
+                        // Entries are magnitudes: the input takes their signs.
+                        Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
+                        // No code is -128, so the input may take the sign trick's first place and hold anything.
+                        Bits::Offset => {
+                            let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
+                            pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
+                        }
+                    };
+                    let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, G));
+                    integers = _mm256_add_epi32(integers, products);
                 })*
             };
         }

@@ -8,6 +8,8 @@ use bytemuck::{Pod, Zeroable};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::x86::opaque_index;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -57,5 +59,11 @@ impl Codebook for Block {
             fields.bits[i] = grids::even_signs(u32::from(entries[i].get() >> 9));
         }
         fields.set_multipliers(&self.multipliers);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn index(&self, _: &Fields, i: usize) -> usize {
+        opaque_index(usize::from(self.entries[i / 4][i % 4].get())) & 511
     }
 }

@@ -3,7 +3,7 @@
 //! copy of the weights is kept.
 //!
 //! ```text
-//! for each 256 columns:  unpack up to 64 rows into 4 panels (4 or 8 KiB of codes each)
+//! for each 256 columns:  unpack up to 64 rows into 4 panels (4 KiB of codes each)
 //!     for each 3 inputs: for each panel: 16 × 3 sums over the 256 columns, added to the tile of outputs
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! others.
 
 use super::le::F32;
-use super::parts::{Codes, Parts, Scaled, TermParts, Terms};
+use super::parts::{Parts, Scaled, TermParts, Terms};
 use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
 #[cfg(target_arch = "aarch64")]
@@ -23,7 +23,7 @@ use crate::simd::vector::Emulated;
 use crate::simd::wasm32::Simd128;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::x86::vnni::{Avx512, AvxVnni};
-use kernel::{Routines, multiply_scaled, multiply_terms};
+use kernel::{multiply_scaled, multiply_terms};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -37,6 +37,8 @@ pub const ROWS: usize = PANELS * PANEL_ROWS;
 const PANELS: usize = 4;
 const PANEL_ROWS: usize = 16;
 const PANEL_COLUMNS: usize = 256;
+/// Of four columns, of a panel.
+const STEPS: usize = PANEL_COLUMNS / 4;
 
 /// Outputs of one input: [`ROWS`] of them.
 type Tile = [[f32; PANEL_ROWS]; PANELS];
@@ -54,9 +56,6 @@ pub struct Multiply {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel {
     pub isa: Isa,
-    /// Whether codes are widened to 16 bits, weights and inputs alike: the products of two full bytes do not fit the
-    /// instruction that sums them.
-    wide: bool,
     /// # Safety
     /// The CPU must have `isa`.
     call: unsafe fn(Product<'_>, &mut Scratch),
@@ -76,10 +75,9 @@ struct Product<'a> {
 #[derive(Debug)]
 pub struct Inputs {
     format: &'static Format,
-    wide: bool,
     rows: usize,
     columns: usize,
-    /// Steps of four i8, or two i16, of each run.
+    /// Steps of four i8 of each run.
     codes: Vec<[u8; 4]>,
     runs: Vec<Run>,
     /// f32 inputs have these instead: rows × columns.
@@ -101,8 +99,8 @@ struct Run {
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Panel {
-    /// Steps of columns: of each row four codes, or two of 16 bits.
-    codes: [[u8; 4 * PANEL_ROWS]; PANEL_COLUMNS / 2],
+    /// Steps of four columns: of each row four codes.
+    codes: [[u8; 4 * PANEL_ROWS]; STEPS],
     /// terms × rows; a `Scaled` block has one for all.
     scales: [[f32; PANEL_ROWS]; 16],
     /// terms × rows; a `Scaled` block has one for all.
@@ -167,7 +165,6 @@ macro_rules! kernels {
         const {
             &[$($(#[$attribute])* Kernel {
                 isa: Isa::$isa,
-                wide: <$kernel as Routines>::WIDENS && matches!(<$block>::CODES, Codes::Signed),
                 call: $multiply::<$block, $kernel>,
             }),+]
         }
@@ -205,7 +202,7 @@ impl Multiply {
 
     /// Weights of any format decoded to f32, with f32 inputs. `isa` is available.
     pub(super) fn decoded(format: &'static Format, isa: Isa) -> Self {
-        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, wide: false, call: float::decoded } }
+        Multiply { format, input: &f32::FORMAT, kernel: Kernel { isa, call: float::decoded } }
     }
 
     /// The instruction set it runs on.
@@ -220,14 +217,13 @@ impl Multiply {
 
     /// Whether `inputs` are prepared as this kernel needs them.
     pub fn takes(self, inputs: &Inputs) -> bool {
-        std::ptr::eq(inputs.format, self.input) && inputs.wide == self.kernel.wide
+        std::ptr::eq(inputs.format, self.input)
     }
 
     /// Room for `rows` inputs of `columns`, to be filled run by run.
     pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
         let mut inputs = Inputs {
             format: self.input,
-            wide: self.kernel.wide,
             rows,
             columns,
             codes: Vec::new(),
@@ -238,7 +234,7 @@ impl Multiply {
             inputs.floats = vec![0.0; rows * columns];
         } else {
             let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
-            inputs.codes = vec![[0; 4]; runs * inputs.steps()];
+            inputs.codes = vec![[0; 4]; runs * STEPS];
             inputs.runs = vec![Run::default(); runs];
         }
         inputs
@@ -270,14 +266,7 @@ impl Multiply {
 
 /// Codes of columns from `32 * part` on.
 fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
-    let bytes = out.as_flattened_mut();
-    if bytes.len() > PANEL_COLUMNS {
-        for (out, &code) in bytes[64 * part..].chunks_exact_mut(2).zip(codes) {
-            out.copy_from_slice(&i16::from(code).to_ne_bytes());
-        }
-    } else {
-        bytes[32 * part..][..codes.len()].copy_from_slice(bytemuck::cast_slice(codes));
-    }
+    out.as_flattened_mut()[32 * part..][..codes.len()].copy_from_slice(bytemuck::cast_slice(codes));
     let sums = run.code_sums.as_flattened_mut()[2 * part..].iter_mut();
     for (sum, codes) in sums.zip(codes.chunks_exact(16)) {
         *sum = codes.iter().map(|&code| i16::from(code)).sum();
@@ -287,10 +276,10 @@ fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
 impl Inputs {
     /// All parts, which threads may fill side by side.
     pub fn runs_mut(&mut self) -> impl ExactSizeIterator<Item = InputRun<'_>> {
-        let (format, rows, columns, steps) = (self.format, self.rows, self.columns, self.steps());
+        let (format, rows, columns) = (self.format, self.rows, self.columns);
         let float = std::ptr::eq(format, &f32::FORMAT);
         let runs = if float { 1 } else { columns.div_ceil(PANEL_COLUMNS) };
-        let mut codes = self.codes.chunks_mut((rows * steps).max(1));
+        let mut codes = self.codes.chunks_mut((rows * STEPS).max(1));
         let mut numbers = self.runs.chunks_mut(rows.max(1));
         let mut floats = Some(self.floats.as_mut_slice());
         (0..runs).map(move |index| InputRun {
@@ -301,12 +290,6 @@ impl Inputs {
             runs: numbers.next().unwrap_or_default(),
             floats: floats.take().unwrap_or_default(),
         })
-    }
-
-    /// Of a run of columns.
-    #[inline(always)]
-    fn steps(&self) -> usize {
-        if self.wide { PANEL_COLUMNS / 2 } else { PANEL_COLUMNS / 4 }
     }
 }
 
@@ -337,8 +320,7 @@ impl InputRun<'_> {
         let per_run = PANEL_COLUMNS / self.format.block_len;
         let from = self.index * per_run * self.format.block_bytes;
         let to = row_bytes.min(from + per_run * self.format.block_bytes);
-        let steps = self.codes.len() / self.runs.len();
-        let rows = self.codes.chunks_exact_mut(steps).zip(self.runs.iter_mut());
+        let rows = self.codes.chunks_exact_mut(STEPS).zip(self.runs.iter_mut());
         for ((codes, run), blocks) in rows.zip(blocks.chunks_exact(row_bytes)) {
             place_run(self.format, codes, run, &blocks[from..to]);
         }
@@ -366,7 +348,7 @@ fn place_run(format: &'static Format, codes: &mut [[u8; 4]], run: &mut Run, bloc
 
 impl Panel {
     const ZERO: Panel = Panel {
-        codes: [[0; 64]; 128],
+        codes: [[0; 4 * PANEL_ROWS]; STEPS],
         scales: [[0.0; PANEL_ROWS]; 16],
         mins: [[0.0; PANEL_ROWS]; 16],
         multipliers: [[[0; 2]; PANEL_ROWS]; 16],

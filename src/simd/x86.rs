@@ -84,11 +84,26 @@ pub fn nibbles(bytes: &[u8; 16]) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn bit_masks(bits: u32) -> __m256i {
-    let bytes = _mm256_set_epi64x(0x0303_0303_0303_0303, 0x0202_0202_0202_0202, 0x0101_0101_0101_0101, 0);
-    let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), bytes);
+    bit_masks_of(_mm256_set1_epi32(bits.cast_signed()), 0)
+}
+
+/// [`bit_masks`] of word `i` (0..4) of `words`, whose halves are alike.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn bit_masks_of(words: __m256i, i: usize) -> __m256i {
+    // Lanes of eight: byte 4 i, and so on.
+    let byte = |lane: u64| (0x0101_0101_0101_0101 * (4 * i as u64 + lane)).cast_signed();
+    let spread = _mm256_shuffle_epi8(words, _mm256_set_epi64x(byte(3), byte(2), byte(1), byte(0)));
     // Byte i of each 8 keeps bit i only.
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64.cast_signed());
     _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit)
+}
+
+/// 16 bytes in both halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn twice(v: __m128i) -> __m256i {
+    _mm256_broadcastsi128_si256(v)
 }
 
 /// Exact products of unsigned `codes` and signed `input` bytes, summed in fours: 8 × i32.
@@ -115,6 +130,14 @@ pub fn opaque(mut v: __m256i) -> __m256i {
     // SAFETY: no instruction at all.
     unsafe { asm!("/* {v} */", v = inout(ymm_reg) v, options(nostack, preserves_flags)) };
     v
+}
+
+/// `value`, of which the optimizer knows nothing: it cannot compute it in a vector, only to take it out again.
+#[inline(always)]
+pub fn opaque_index(mut value: usize) -> usize {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {value} */", value = inout(reg) value, options(nostack, nomem, preserves_flags)) };
+    value
 }
 
 /// Sum of 8 × i32.

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::quant::f16;
 use softmax::{CHUNK, state_len};
 
+mod products;
 mod softmax;
 #[cfg(test)]
 mod tests;

@@ -2,14 +2,14 @@
 //!
 //! A step is four columns: 16 × 4 codes of weights in two registers, times four codes of an input in all lanes. Unsigned
 //! codes are summed in pairs to i16 (`maddubs`), as many steps as fit, then multiplied with their group's multiplier and
-//! summed in pairs to i32 (`madd`). Signed ones are i16, already multiplied, and a step is two columns.
+//! summed in pairs to i32 (`madd`). Signed ones give their signs to the input's codes first.
 
 use std::arch::x86_64::*;
 use std::iter::StepBy;
 use std::ops::Range;
 
 use super::kernel::{self, Input, Routines, part};
-use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, Tile};
+use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, STEPS, Tile};
 use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
 use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
 
@@ -27,9 +27,9 @@ impl Shuffle for Avx2 {
 /// Fills the steps of a panel from `$row(row, part)`: 32 bytes of each row at a time. A macro, since a closure that is
 /// passed on is not inlined.
 macro_rules! interleave {
-    ($panel:ident, $parts:literal, $row:expr) => {
+    ($panel:ident, $row:expr) => {
         for half in 0..2 {
-            for part in 0..$parts {
+            for part in 0..STEPS / 8 {
                 let mut v = [_mm256_setzero_si256(); 8];
                 for (r, v) in v.iter_mut().enumerate() {
                     *v = $row(8 * half + r, part);
@@ -47,7 +47,6 @@ macro_rules! interleave {
 type Sums<V, const T: usize> = [[V; 2]; T];
 
 impl Routines for Avx2 {
-    const WIDENS: bool = true;
     const INPUTS: usize = 3;
 
     #[target_feature(enable = "avx2,f16c")]
@@ -57,11 +56,7 @@ impl Routines for Avx2 {
 
     #[target_feature(enable = "avx2")]
     unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
-        if matches!(B::CODES, Codes::Signed) {
-            interleave!(panel, 16, |row: usize, part| widen(&rows[row].codes, part));
-        } else {
-            interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
-        }
+        interleave!(panel, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
         kernel::fill_term_scales::<B>(panel, rows);
     }
 
@@ -83,14 +78,7 @@ impl Routines for Avx2 {
 
     #[target_feature(enable = "avx2")]
     unsafe fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
-        if matches!(B::CODES, Codes::Signed) {
-            interleave!(panel, 16, |row: usize, part: usize| {
-                let multiplier = _mm256_set1_epi16(rows[row].multipliers[part]);
-                _mm256_mullo_epi16(widen(&rows[row].codes, part), multiplier)
-            });
-        } else {
-            interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
-        }
+        interleave!(panel, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
         kernel::fill_multipliers::<B>(panel, rows, const { B::CODES.bias() }, |multiplier| [multiplier; 2]);
     }
 
@@ -108,14 +96,7 @@ impl Routines for Avx2 {
 /// Interleaves codes that stay bytes.
 #[target_feature(enable = "avx2")]
 pub fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
-    interleave!(panel, 8, |row: usize, part: usize| load32(&rows[row].as_chunks().0[part]));
-}
-
-/// Sixteen bytes as i16.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn widen(codes: &[u8; 256], part: usize) -> __m256i {
-    _mm256_cvtepi8_epi16(load16(&codes.as_chunks::<16>().0[part]))
+    interleave!(panel, |row: usize, part: usize| load32(&rows[row].as_chunks().0[part]));
 }
 
 /// 8 × 8 × 32 bits: lane i of vector j to lane j of vector i.
@@ -143,8 +124,7 @@ fn terms_tile<B: Terms, const T: usize>(
     tiles: &mut [Tile; T],
     p: usize,
 ) {
-    let wide = matches!(B::CODES, Codes::Signed);
-    let steps = if wide { B::TERM / 2 } else { B::TERM / 4 };
+    let steps = B::TERM / 4;
     let ones = [_mm256_set1_epi16(1); 2];
     let mut sums = [[_mm256_setzero_ps(); 2]; T];
     for t in 0..T {
@@ -152,10 +132,10 @@ fn terms_tile<B: Terms, const T: usize>(
     }
     for term in terms {
         let mut integers = [[_mm256_setzero_si256(); 2]; T];
-        if wide {
-            add_wide(&panel.codes, x, term * steps, steps, &mut integers);
+        let fitting = const { B::CODES.sums_in_i16(if B::TERM == 32 { 8 } else { 4 }) };
+        if matches!(B::CODES, Codes::Signed) {
+            add_signed(panel, x, term * steps, steps, ones, &mut integers);
         } else {
-            let fitting = const { B::CODES.sums_in_i16(if B::TERM == 32 { 8 } else { 4 }) };
             for part in 0..steps / fitting {
                 add_products(panel, x, term * steps + part * fitting, fitting, ones, &mut integers);
             }
@@ -209,18 +189,18 @@ fn scaled_tile<B: Scaled, const T: usize>(
     p: usize,
 ) {
     let mut integers = [[_mm256_setzero_si256(); 2]; T];
-    if matches!(B::CODES, Codes::Signed) {
-        add_wide(&panel.codes, x, 0, PANEL_COLUMNS / 2, &mut integers);
-    } else {
-        let steps = B::GROUP / 4;
-        let fitting = const { B::CODES.sums_in_i16(if B::GROUP == 32 { 8 } else { 4 }) };
-        for group in 0..PANEL_COLUMNS / B::GROUP {
-            let multipliers: &[[u8; 32]; 2] = bytemuck::cast_ref(&panel.multipliers[group * B::GROUP / 16]);
-            let multipliers = [load32(&multipliers[0]), load32(&multipliers[1])];
-            for part in 0..steps / fitting {
-                let first = group * steps + part * fitting;
-                add_products(panel, x, first, fitting, multipliers, &mut integers);
-            }
+    let steps = B::GROUP / 4;
+    let fitting = const { B::CODES.sums_in_i16(if B::GROUP == 32 { 8 } else { 4 }) };
+    for group in 0..PANEL_COLUMNS / B::GROUP {
+        let multipliers: &[[u8; 32]; 2] = bytemuck::cast_ref(&panel.multipliers[group * B::GROUP / 16]);
+        let multipliers = [load32(&multipliers[0]), load32(&multipliers[1])];
+        if matches!(B::CODES, Codes::Signed) {
+            add_signed(panel, x, group * steps, steps, multipliers, &mut integers);
+            continue;
+        }
+        for part in 0..steps / fitting {
+            let first = group * steps + part * fitting;
+            add_products(panel, x, first, fitting, multipliers, &mut integers);
         }
     }
     let (scales, mins) = (load_sums(&panel.scales[0]), load_sums(&panel.mins[0]));
@@ -286,6 +266,32 @@ fn add_products<const T: usize>(
         for half in 0..2 {
             let scaled = _mm256_madd_epi16(pairs[t][half], factors[half]);
             integers[t][half] = _mm256_add_epi32(integers[t][half], scaled);
+        }
+    }
+}
+
+/// Adds the products of signed codes with inputs times `factors`: those of a step fill an i16.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_signed<const T: usize>(
+    panel: &Panel,
+    x: &[Input<'_>; T],
+    first: usize,
+    steps: usize,
+    factors: [__m256i; 2],
+    integers: &mut Sums<__m256i, T>,
+) {
+    let (codes, x) = (&panel.codes[first..first + steps], part(x, first, steps));
+    for (step, codes) in codes.iter().enumerate() {
+        let codes = load_step(codes);
+        let magnitudes = [_mm256_abs_epi8(codes[0]), _mm256_abs_epi8(codes[1])];
+        for t in 0..T {
+            let x = broadcast(&x[t][step]);
+            for half in 0..2 {
+                let pairs = _mm256_maddubs_epi16(magnitudes[half], _mm256_sign_epi8(x, codes[half]));
+                let products = _mm256_madd_epi16(pairs, factors[half]);
+                integers[t][half] = opaque(_mm256_add_epi32(integers[t][half], products));
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use std::iter::StepBy;
 use std::ops::Range;
 
 use super::{
-    Inputs, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Product, Run, Scaled, Scratch, TermParts, Terms, Tile,
+    Inputs, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Product, Run, STEPS, Scaled, Scratch, TermParts, Terms,
+    Tile,
 };
 use crate::simd::vector::Shuffle;
 
@@ -16,8 +17,6 @@ pub(super) type Input<'a> = (&'a [[u8; 4]], &'a Run);
 /// # Safety
 /// The CPU must have it, for every function.
 pub(super) trait Routines {
-    /// Whether signed codes are widened to 16 bits.
-    const WIDENS: bool;
     /// Inputs that a tile takes at most: 2, 3 or 6.
     const INPUTS: usize;
 
@@ -189,8 +188,7 @@ pub(super) fn fill_multipliers<B: Scaled>(
 fn inputs_from<const T: usize>(inputs: &Inputs, first: usize) -> [Input<'_>; T] {
     let mut x = [(&inputs.codes[..0], &inputs.runs[first]); T];
     for t in 0..T {
-        let steps = inputs.steps();
-        x[t] = (&inputs.codes[(first + t) * steps..][..steps], &inputs.runs[first + t]);
+        x[t] = (&inputs.codes[(first + t) * STEPS..][..STEPS], &inputs.runs[first + t]);
     }
     x
 }

@@ -9,7 +9,8 @@ use std::iter::StepBy;
 use std::ops::Range;
 
 use super::kernel::{self, Input, Routines, part};
-use super::{Codes, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
+use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
+use crate::quant::parts::Codes;
 use crate::simd::vector::Vector;
 
 /// What tiles need to know of a format.
@@ -228,7 +229,6 @@ fn dots<V: Vector, const R: usize, const T: usize>(
 macro_rules! kernel {
     ($vector:ty, $rows:literal, $inputs:literal, $interleave:path $(, $features:literal)?) => {
         impl Routines for $vector {
-            const WIDENS: bool = false;
             const INPUTS: usize = $inputs;
 
             $(#[target_feature(enable = $features)])?
