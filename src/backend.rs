@@ -6,9 +6,11 @@
 
 use crate::cache::LayerCache;
 use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, Vector};
 
 pub mod cpu;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 mod hidden;
 
 pub use hidden::Hidden;
@@ -19,14 +21,14 @@ pub struct Linear {
     /// outputs × inputs.
     pub weight: Tensor,
     /// outputs.
-    pub bias: Option<Vec<f32>>,
+    pub bias: Option<Vector>,
 }
 
 /// The operands of x / sqrt(mean(x²) + eps) · weight.
 #[derive(Clone, Debug)]
 pub struct RmsNorm {
     /// One factor an element of a row, or of a head.
-    pub weight: Vec<f32>,
+    pub weight: Vector,
     /// Added to the mean of squares.
     pub eps: f32,
 }
@@ -115,9 +117,25 @@ pub struct AttentionShape<'a> {
 pub const MOST_TOGETHER: usize = 4;
 
 /// The transformer operations, row by row: a batch of rows gives the same bits as each row alone.
-pub trait Backend: Send + Sync {
+pub trait Backend: Send + Sync + std::fmt::Debug {
     /// Rows × columns that hold any numbers: memory that was used before.
     fn blank(&self, rows: usize, columns: usize) -> Hidden;
+
+    /// Rows that were computed elsewhere, to where operations read them.
+    fn hold(&self, x: Hidden) -> Result<Hidden> {
+        Ok(x)
+    }
+
+    /// Rows that operations made, to where their values can be read.
+    fn fetch(&self, x: Hidden) -> Result<Hidden> {
+        Ok(x)
+    }
+
+    /// Drops all rows but the last.
+    fn keep_last_row(&self, x: &mut Hidden) -> Result<()> {
+        x.keep_last_row();
+        Ok(())
+    }
 
     /// Rows of an embedding table, times `scale`. `tokens` are below the table's rows.
     fn embed(&self, table: &Tensor, tokens: &[u32], scale: f32) -> Result<Hidden>;
@@ -154,5 +172,5 @@ pub trait Backend: Send + Sync {
     ) -> Result<Hidden>;
 
     /// cap · tanh(x / cap).
-    fn softcap(&self, x: &mut Hidden, cap: f32);
+    fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()>;
 }

@@ -4,6 +4,7 @@
 use crate::error::{Error, Result};
 use crate::quant::{Format, f16, f32};
 use crate::simd::Isa;
+use crate::tensor::Slot;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct LayerShape {
 }
 
 /// Keys and values of every layer for one sequence of tokens.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct KvCache {
     layers: Vec<LayerCache>,
     context: usize,
@@ -92,9 +93,11 @@ impl KvCache {
 }
 
 /// Keys and values of one layer, a contiguous run of rows per head.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LayerCache {
     shape: LayerShape,
+    /// Rows that fit; of a window fewer than tokens.
+    capacity: usize,
     format: &'static Format,
     row_bytes: usize,
     /// Position of the first row kept; above zero only after a window has slid.
@@ -103,6 +106,8 @@ pub struct LayerCache {
     len: usize,
     keys: Vec<Vec<u8>>,
     values: Vec<Vec<u8>>,
+    /// Where a device keeps rows, if they are not here: position p in row p % capacity.
+    slot: Slot,
 }
 
 /// Rows beyond the window that are kept before the oldest are dropped: dropping moves the rest, so it is done
@@ -125,12 +130,48 @@ impl LayerCache {
                 })
                 .collect()
         };
-        Ok(LayerCache { shape, format, row_bytes, first: 0, len: 0, keys: allocate()?, values: allocate()? })
+        Ok(LayerCache {
+            shape,
+            capacity: rows,
+            format,
+            row_bytes,
+            first: 0,
+            len: 0,
+            keys: allocate()?,
+            values: allocate()?,
+            slot: Slot::default(),
+        })
     }
 
     fn capacity_bytes(&self, context: usize) -> u64 {
         let rows = self.shape.window.map_or(context, |window| context.min(window + 2 * WINDOW_SLACK));
         2 * (rows * self.row_bytes * self.shape.heads) as u64
+    }
+
+    /// Rows that a device has room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Where a device keeps rows.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Positions that were appended.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Counts `tokens` that a device has appended, over the oldest ones where they don't fit.
+    pub fn advance(&mut self, tokens: usize) {
+        self.len += tokens;
+        self.first = self.first.max(self.len.saturating_sub(self.capacity));
     }
 
     /// Heads, width and window.

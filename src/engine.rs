@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backend::Hidden;
 use crate::backend::cpu::{Activations, Cpu};
+use crate::backend::{Backend, Hidden};
 use crate::cache::{CacheType, KvCache};
 use crate::error::{Error, Result};
 use crate::file::Weights;
@@ -27,11 +27,23 @@ pub use info::Info;
 /// The Austen model, which is part of every program that calls [`Engine::embedded`].
 static AUSTEN: &[u8] = include_bytes!("../models/austen/austen-q8_0.gguf");
 
+/// What runs a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// The best GPU that there is.
+    Gpu,
+}
+
 /// How a model is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Tokens that fit in the conversation; by default what the model was trained for, at most 8192.
     pub context: Option<usize>,
+    /// What runs the model.
+    pub device: Device,
     /// Threads; by default one a core.
     pub threads: Option<usize>,
     /// Instruction set; by default the fastest one, or what `HADAL_ISA` says. Never changes a result.
@@ -50,6 +62,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             context: None,
+            device: Device::default(),
             threads: None,
             isa: None,
             activations: Activations::default(),
@@ -84,6 +97,8 @@ impl Interrupt {
 pub struct Engine {
     model: Arc<dyn Model>,
     cpu: Cpu,
+    /// What runs the model, unless that is the CPU.
+    gpu: Option<Arc<dyn Backend>>,
     tokenizer: Tokenizer,
     template: Option<Template>,
     cache: KvCache,
@@ -153,6 +168,7 @@ impl Engine {
             batch: options.batch,
             interrupt: Interrupt::default(),
             model,
+            gpu: gpu(options)?,
             cpu,
             tokenizer,
             cache,
@@ -285,7 +301,11 @@ impl Engine {
 
     /// Runs the model; if it fails the cache is as before.
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
-        match self.model.forward(tokens, &mut self.cache, outputs, &self.cpu) {
+        let ops: &dyn Backend = match &self.gpu {
+            Some(gpu) => &**gpu,
+            None => &self.cpu,
+        };
+        match self.model.forward(tokens, &mut self.cache, outputs, ops) {
             Ok(logits) => {
                 self.tokens.extend_from_slice(tokens);
                 Ok(logits)
@@ -296,6 +316,28 @@ impl Engine {
                 Err(error)
             }
         }
+    }
+}
+
+/// The GPU, if one is asked for.
+#[cfg(feature = "gpu")]
+fn gpu(options: &Options) -> Result<Option<Arc<dyn Backend>>> {
+    use crate::backend::gpu::{self, Gpu};
+    if options.device == Device::Cpu {
+        return Ok(None);
+    }
+    let adapters = gpu::adapters();
+    let adapter = adapters.first().ok_or_else(|| Error::option("--device", "gpu: none was found"))?;
+    let device = Arc::new(gpu::Device::open(adapter, false)?);
+    Ok(Some(Arc::new(Gpu::new(device, options.activations))))
+}
+
+/// The GPU, if one is asked for.
+#[cfg(not(feature = "gpu"))]
+fn gpu(options: &Options) -> Result<Option<Arc<dyn Backend>>> {
+    match options.device {
+        Device::Cpu => Ok(None),
+        Device::Gpu => Err(Error::option("--device", "gpu: this program was built without GPUs")),
     }
 }
 

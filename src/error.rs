@@ -121,9 +121,30 @@ pub enum Error {
     /// The model's arithmetic gave no number: the file is damaged or the settings are extreme.
     #[error("{0}")]
     Numeric(String),
+    /// A GPU that refuses, fails or is gone.
+    #[error("{device}: {message}")]
+    Gpu {
+        /// The adapter's name.
+        device: String,
+        /// What it said.
+        message: String,
+    },
+    /// A shader that can't be composed or compiled.
+    #[error("shader {place}: {message}")]
+    Shader {
+        /// File and line.
+        place: String,
+        /// What is wrong.
+        message: String,
+    },
 }
 
 impl Error {
+    /// An [`Error::Gpu`] of the adapter `device`.
+    pub fn gpu(device: impl Into<String>, message: impl Into<String>) -> Self {
+        Error::Gpu { device: device.into(), message: message.into() }
+    }
+
     /// An [`Error::Io`] for `path`.
     pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Error::Io { path: path.into(), source }

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::simd::Isa;
+pub use codebook::Grid;
 use panel::{Kernels, Multiply};
 
 pub mod le;
@@ -127,6 +128,10 @@ pub struct Format {
     pub dot: Option<Dot>,
     /// How many inputs are multiplied at once.
     panel: Kernels,
+    /// WGSL that unpacks 32 weights, see `wgsl/lib/unpacked.wgsl`.
+    pub shader: Option<&'static str>,
+    /// The codebook that the shader looks values up in.
+    pub codebook: Option<Grid>,
 }
 
 /// How rows of a format are multiplied with an input vector.
@@ -291,7 +296,21 @@ impl Format {
             quantizers: &[],
             dot: None,
             panel: Kernels::NONE,
+            shader: None,
+            codebook: None,
         }
+    }
+
+    /// Adds what a GPU unpacks weights with.
+    const fn shader(mut self, wgsl: &'static str) -> Self {
+        self.shader = Some(wgsl);
+        self
+    }
+
+    /// Adds the codebook that the shader needs.
+    const fn codebook(mut self, grid: Grid) -> Self {
+        self.codebook = Some(grid);
+        self
     }
 
     /// Adds the encoder of `B`.

@@ -1,7 +1,8 @@
 //! A [`Tensor`]: a shape, a format and bytes that are owned, memory-mapped or part of the program.
 
+use std::any::Any;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
 
@@ -57,6 +58,60 @@ impl std::fmt::Debug for Bytes {
     }
 }
 
+/// Where a device keeps what it made of some weights, for as long as they live. Clones share it.
+#[derive(Clone, Default)]
+pub struct Slot(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
+
+impl Slot {
+    /// What is here; made if nothing is, or if it is of another kind.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get_or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        if let Some(found) = self.0.get().and_then(|made| Arc::clone(made).downcast().ok()) {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        // Whoever was faster keeps the place.
+        drop(self.0.set(Arc::clone(&made) as Arc<dyn Any + Send + Sync>));
+        Ok(made)
+    }
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "on a device" } else { "on no device" })
+    }
+}
+
+/// Numbers that a device may keep a copy of: a norm's weights, a bias.
+#[derive(Clone, Debug)]
+pub struct Vector {
+    values: Vec<f32>,
+    slot: Slot,
+}
+
+impl Vector {
+    /// Where a device keeps its copy.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl From<Vec<f32>> for Vector {
+    fn from(values: Vec<f32>) -> Self {
+        Vector { values, slot: Slot::default() }
+    }
+}
+
+impl Deref for Vector {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.values
+    }
+}
+
 /// A named array of weights. The last dimension is contiguous: a matrix is rows × columns, and a product with it
 /// takes inputs of `columns` and gives outputs of `rows`.
 #[derive(Clone, Debug)]
@@ -65,6 +120,7 @@ pub struct Tensor {
     shape: Vec<usize>,
     format: &'static Format,
     data: Bytes,
+    slot: Slot,
 }
 
 impl Tensor {
@@ -88,7 +144,7 @@ impl Tensor {
             };
             return Err(Error::tensor(name, message));
         }
-        Ok(Tensor { name, shape, format, data })
+        Ok(Tensor { name, shape, format, data, slot: Slot::default() })
     }
 
     /// An f32 tensor from numbers.
@@ -133,6 +189,11 @@ impl Tensor {
     /// The product of all dimensions but the last.
     pub fn rows(&self) -> usize {
         self.shape.iter().rev().skip(1).product()
+    }
+
+    /// Where a device keeps its copy.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// The stored bytes, rows in order.

@@ -192,7 +192,8 @@ impl Backend for Cpu {
         attention::attention(self, query, cache, at, shape)
     }
 
-    fn softcap(&self, x: &mut Hidden, cap: f32) {
+    fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()> {
         self.each_row(x, |_, row| rows::softcap(self.isa, row, cap));
+        Ok(())
     }
 }

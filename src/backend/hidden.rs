@@ -1,5 +1,6 @@
 //! Activations, and the memory that they give back when they are dropped.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Activations: rows (tokens) × columns of f32.
@@ -10,19 +11,31 @@ pub struct Hidden {
     rows: usize,
     columns: usize,
     home: Option<Spares>,
+    /// Where the values are if not here.
+    device: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Hidden {
+    /// Rows × columns that are on a device, at a place that it knows.
+    pub(super) fn on_device(rows: usize, columns: usize, place: Arc<dyn Any + Send + Sync>) -> Self {
+        Hidden { values: Vec::new(), rows, columns, home: None, device: Some(place) }
+    }
+
+    /// The place on a device, if there is one of that kind.
+    pub(super) fn device<T: Any>(&self) -> Option<&T> {
+        self.device.as_ref()?.downcast_ref()
+    }
+
     /// # Panics
     /// If `values` is no whole number of rows.
     pub fn new(values: Vec<f32>, columns: usize) -> Self {
         assert!(columns > 0 && values.len().is_multiple_of(columns), "whole rows");
-        Hidden { rows: values.len() / columns, values, columns, home: None }
+        Hidden { rows: values.len() / columns, values, columns, home: None, device: None }
     }
 
     /// No rows, to be replaced.
     pub const fn empty() -> Self {
-        Hidden { values: Vec::new(), rows: 0, columns: 0, home: None }
+        Hidden { values: Vec::new(), rows: 0, columns: 0, home: None, device: None }
     }
 
     /// Tokens.
@@ -36,6 +49,9 @@ impl Hidden {
     }
 
     /// All rows, one after the other.
+    ///
+    /// # Panics
+    /// If they are on a device: [`super::Backend::fetch`] brings them here.
     pub fn values(&self) -> &[f32] {
         &self.values[..self.rows * self.columns]
     }
@@ -88,7 +104,7 @@ impl Spares {
             // What was there is not wanted: a new buffer need not be copied to.
             values = vec![0.0; len];
         }
-        Hidden { values, rows, columns, home: Some(self.clone()) }
+        Hidden { values, rows, columns, home: Some(self.clone()), device: None }
     }
 
     /// The list is whole whatever panics while it is locked.

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use hadal::Error;
 use hadal::backend::cpu::Activations;
 use hadal::cache::CacheType;
-use hadal::engine::{Engine, Options};
+use hadal::engine::{Device, Engine, Options};
 use hadal::template::Template;
 use indicatif::ProgressBar;
 
@@ -27,6 +27,10 @@ pub struct ModelArgs {
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = value::count)]
     threads: Option<usize>,
+
+    /// What runs the model
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: DeviceName,
 
     /// Chat template instead of the model's own: chatml, or a file with a Jinja template
     #[arg(long, visible_aliases = ["chat-template-file", "template"], value_name = "NAME|FILE")]
@@ -70,6 +74,12 @@ pub struct NumericsArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum DeviceName {
+    Cpu,
+    Gpu,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum ActivationsName {
     Quantized,
     Float,
@@ -86,7 +96,12 @@ impl ModelArgs {
     pub fn open(&self) -> hadal::Result<Engine> {
         // First what is quick to check.
         let template = self.chat_template.as_deref().map(template).transpose()?;
-        let mut engine = self.file.open(&self.numerics.options(self.ctx_size, self.threads))?;
+        let device = match self.device {
+            DeviceName::Cpu => Device::Cpu,
+            DeviceName::Gpu => Device::Gpu,
+        };
+        let options = Options { device, ..self.numerics.options(self.ctx_size, self.threads) };
+        let mut engine = self.file.open(&options)?;
         if let Some(template) = template {
             engine.set_template(template);
         }

@@ -7,6 +7,7 @@
 use std::f64::consts::TAU;
 
 use crate::backend::{Backend, Rotation, Span};
+use crate::error::Result;
 
 /// How frequencies are stretched for contexts beyond the trained one.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,7 +80,7 @@ impl Rope {
     }
 
     /// Cosines and sines for the rows of `at`.
-    pub fn rotation(&self, at: Span, ops: &dyn Backend) -> Rotation {
+    pub fn rotation(&self, at: Span, ops: &dyn Backend) -> Result<Rotation> {
         let pairs = self.frequencies.len();
         let mut turns = ops.blank(at.len, 2 * pairs);
         for (position, row) in (at.start..).zip(turns.values_mut().chunks_exact_mut(2 * pairs)) {
@@ -90,7 +91,7 @@ impl Rope {
                 *sin = (s * self.amplitude) as f32;
             }
         }
-        Rotation { turns, interleaved: self.interleaved }
+        Ok(Rotation { turns: ops.hold(turns)?, interleaved: self.interleaved })
     }
 }
 

@@ -100,7 +100,7 @@ impl Model for Gemma3 {
         ops: &dyn Backend,
     ) -> Result<Hidden> {
         let at = Span { start: cache.len(), len: tokens.len() };
-        let (full, window) = (self.full_rope.rotation(at, ops), self.window_rope.rotation(at, ops));
+        let (full, window) = (self.full_rope.rotation(at, ops)?, self.window_rope.rotation(at, ops)?);
         let mut x = ops.embed(&self.embedding, tokens, (self.config.hidden as f32).sqrt())?; // tokens × hidden
         for (index, layer) in self.layers.iter().enumerate() {
             let rotation = if layer.windowed { &window } else { &full };
@@ -108,12 +108,12 @@ impl Model for Gemma3 {
             layer.mlp.forward(&mut x, ops)?;
         }
         if outputs == Outputs::Last {
-            x.keep_last_row();
+            ops.keep_last_row(&mut x)?;
         }
         let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
         if let Some(cap) = self.config.final_softcap {
-            ops.softcap(&mut logits, cap);
+            ops.softcap(&mut logits, cap)?;
         }
-        Ok(logits)
+        ops.fetch(logits)
     }
 }

@@ -89,19 +89,19 @@ impl Model for Llama {
         ops: &dyn Backend,
     ) -> Result<Hidden> {
         let at = Span { start: cache.len(), len: tokens.len() };
-        let rotation = self.rope.rotation(at, ops);
+        let rotation = self.rope.rotation(at, ops)?;
         let mut x = ops.embed(&self.embedding, tokens, 1.0)?; // tokens × hidden
         for (index, layer) in self.layers.iter().enumerate() {
             layer.attention.forward(&mut x, cache.layer(index), at, &rotation, ops)?;
             layer.mlp.forward(&mut x, ops)?;
         }
         if outputs == Outputs::Last {
-            x.keep_last_row();
+            ops.keep_last_row(&mut x)?;
         }
         let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
         if let Some(cap) = self.config.final_softcap {
-            ops.softcap(&mut logits, cap);
+            ops.softcap(&mut logits, cap)?;
         }
-        Ok(logits)
+        ops.fetch(logits)
     }
 }

@@ -35,7 +35,7 @@ impl<'a> Loader<'a> {
         }
         let bias_name = format!("{name}.bias");
         let bias = match self.weights.tensors.contains_key(&bias_name) {
-            true => Some(self.tensor(&bias_name, &[outputs])?.to_f32()?),
+            true => Some(self.tensor(&bias_name, &[outputs])?.to_f32()?.into()),
             false => None,
         };
         Ok(Linear { weight, bias })
@@ -43,7 +43,7 @@ impl<'a> Loader<'a> {
 
     /// The norm `name`, over `len` elements.
     pub fn norm(&self, name: &str, len: usize) -> Result<RmsNorm> {
-        let weight = self.tensor(&format!("{name}.weight"), &[len])?.to_f32()?;
+        let weight = self.tensor(&format!("{name}.weight"), &[len])?.to_f32()?.into();
         Ok(RmsNorm { weight, eps: self.config.eps })
     }
 

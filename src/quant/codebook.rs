@@ -34,8 +34,8 @@ pub(super) trait Codebook: super::Block {
 }
 
 /// Entries as bytes, -8..=62, the first one lowest.
-#[derive(Clone, Copy)]
-pub(super) enum Grid {
+#[derive(Clone, Copy, Debug)]
+pub enum Grid {
     /// Of eight weights.
     Eights(&'static [u64]),
     /// Of four weights.
@@ -43,6 +43,14 @@ pub(super) enum Grid {
 }
 
 impl Grid {
+    /// All entries as bytes, in order.
+    pub fn bytes(self) -> &'static [u8] {
+        match self {
+            Grid::Eights(grid) => bytemuck::cast_slice(grid),
+            Grid::Fours(grid) => bytemuck::cast_slice(grid),
+        }
+    }
+
     /// Weights `8 i` to `8 i + 7` of a block.
     #[inline(always)]
     fn eight(self, indices: &[u16; 64], i: usize) -> [u8; 8] {

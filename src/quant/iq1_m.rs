@@ -21,6 +21,8 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq1_m", Some(29))
+    .shader(include_str!("../../wgsl/quant/iq1_m.wgsl"))
+    .codebook(<Block as Codebook>::GRID)
     .dot(
         &q8_k::FORMAT,
         arms![

@@ -21,6 +21,8 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17))
+    .shader(include_str!("../../wgsl/quant/iq2_xs.wgsl"))
+    .codebook(<Block as Codebook>::GRID)
     .dot(
         &q8_k::FORMAT,
         arms![

@@ -25,6 +25,8 @@ struct Indices {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16))
+    .shader(include_str!("../../wgsl/quant/iq2_xxs.wgsl"))
+    .codebook(<Block as Codebook>::GRID)
     .dot(
         &q8_k::FORMAT,
         arms![

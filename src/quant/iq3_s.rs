@@ -22,6 +22,8 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq3_s", Some(21))
+    .shader(include_str!("../../wgsl/quant/iq3_s.wgsl"))
+    .codebook(<Block as Codebook>::GRID)
     .dot(
         &q8_k::FORMAT,
         arms![

@@ -19,6 +19,8 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
+    .shader(include_str!("../../wgsl/quant/iq3_xxs.wgsl"))
+    .codebook(<Block as Codebook>::GRID)
     .dot(
         &q8_k::FORMAT,
         arms![

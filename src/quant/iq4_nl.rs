@@ -24,6 +24,7 @@ pub(super) const SMALLEST: f32 = 1e-15;
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20))
+    .shader(include_str!("../../wgsl/quant/iq4_nl.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

@@ -21,6 +21,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23))
+    .shader(include_str!("../../wgsl/quant/iq4_xs.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

@@ -21,6 +21,7 @@ pub(super) static VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39))
+    .shader(include_str!("../../wgsl/quant/mxfp4.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

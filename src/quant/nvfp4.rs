@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
+    .shader(include_str!("../../wgsl/quant/nvfp4.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

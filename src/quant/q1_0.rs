@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q1_0", Some(41))
+    .shader(include_str!("../../wgsl/quant/q1_0.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42))
+    .shader(include_str!("../../wgsl/quant/q2_0.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

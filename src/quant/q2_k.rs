@@ -21,6 +21,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
+    .shader(include_str!("../../wgsl/quant/q2_k.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

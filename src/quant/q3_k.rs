@@ -23,6 +23,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11))
+    .shader(include_str!("../../wgsl/quant/q3_k.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

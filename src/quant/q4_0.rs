@@ -17,6 +17,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
+    .shader(include_str!("../../wgsl/quant/q4_0.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_0::FORMAT,

@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3))
+    .shader(include_str!("../../wgsl/quant/q4_1.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_1::FORMAT,

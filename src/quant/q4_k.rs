@@ -21,6 +21,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12))
+    .shader(include_str!("../../wgsl/quant/q4_k.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

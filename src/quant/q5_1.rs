@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
+    .shader(include_str!("../../wgsl/quant/q5_1.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_1::FORMAT,

@@ -21,6 +21,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
+    .shader(include_str!("../../wgsl/quant/q5_k.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

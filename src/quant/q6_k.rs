@@ -23,6 +23,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
+    .shader(include_str!("../../wgsl/quant/q6_k.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

@@ -20,6 +20,7 @@ pub struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
+    .shader(include_str!("../../wgsl/quant/q8_0.wgsl"))
     .encoder::<Block>()
     .quantizers(quantizers![
         Block;

@@ -23,6 +23,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34))
+    .shader(include_str!("../../wgsl/quant/tq1_0.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

@@ -18,6 +18,7 @@ struct Block {
 
 /// The table row.
 pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35))
+    .shader(include_str!("../../wgsl/quant/tq2_0.wgsl"))
     .encoder::<Block>()
     .dot(
         &q8_k::FORMAT,

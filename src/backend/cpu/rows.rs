@@ -7,7 +7,7 @@ per_isa! {
     /// out = row / rms(row) · weight.
     pub fn norm(out: &mut [f32], row: &[f32], norm: &RmsNorm) {
         let scale = inverse_rms(row, norm.eps);
-        for ((out, value), weight) in out.iter_mut().zip(row).zip(&norm.weight) {
+        for ((out, value), weight) in out.iter_mut().zip(row).zip(norm.weight.iter()) {
             *out = (*value * scale) * weight;
         }
     }
@@ -18,7 +18,7 @@ per_isa! {
     pub fn norm_heads(row: &mut [f32], norm: &RmsNorm) {
         for head in row.chunks_exact_mut(norm.weight.len()) {
             let scale = inverse_rms(head, norm.eps);
-            for (value, weight) in head.iter_mut().zip(&norm.weight) {
+            for (value, weight) in head.iter_mut().zip(norm.weight.iter()) {
                 *value = (*value * scale) * weight;
             }
         }
@@ -29,7 +29,7 @@ per_isa! {
     /// x += [`norm`] of y.
     pub fn add_normed(x: &mut [f32], y: &[f32], norm: &RmsNorm) {
         let scale = inverse_rms(y, norm.eps);
-        for ((x, y), weight) in x.iter_mut().zip(y).zip(&norm.weight) {
+        for ((x, y), weight) in x.iter_mut().zip(y).zip(norm.weight.iter()) {
             *x += (*y * scale) * weight;
         }
     }

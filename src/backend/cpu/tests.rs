@@ -17,7 +17,7 @@ fn hidden(seed: u64, rows: usize, columns: usize) -> Hidden {
 }
 
 fn norm(columns: usize) -> RmsNorm {
-    RmsNorm { weight: noise(9, columns), eps: 1e-5 }
+    RmsNorm { weight: noise(9, columns).into(), eps: 1e-5 }
 }
 
 /// A layer whose rows are no multiple of what a task takes.
@@ -27,7 +27,7 @@ fn layer(format: &str, outputs: usize, biased: bool) -> Linear {
     let mut bytes = vec![0; format.bytes_for(values.len()).unwrap()];
     format.encode(&values, &mut bytes).unwrap();
     let weight = Tensor::new("w", vec![outputs, INPUTS], format, Bytes::Owned(bytes.into())).unwrap();
-    Linear { weight, bias: biased.then(|| noise(7, outputs)) }
+    Linear { weight, bias: biased.then(|| noise(7, outputs).into()) }
 }
 
 /// W x + b, a row and a dot at a time.
@@ -123,7 +123,7 @@ fn fused_operations_give_the_bits_of_their_steps() {
 #[test]
 fn heads_are_normalized_and_rotated_before_they_are_stored() {
     let (heads, dim, pairs, tokens) = (3, 8, 3, 40);
-    let norms = [norm(dim), RmsNorm { weight: noise(5, dim), eps: 1e-6 }];
+    let norms = [norm(dim), RmsNorm { weight: noise(5, dim).into(), eps: 1e-6 }];
     for (threads, interleaved) in [(1, false), (3, true)] {
         let shape = crate::cache::LayerShape { heads, dim, window: None };
         let kind = crate::cache::CacheType::F32;

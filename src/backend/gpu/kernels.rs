@@ -1,0 +1,84 @@
+//! [`KERNELS`], the table of shaders: one WGSL file and one row each.
+
+use super::compose::{Composed, Permutation, compose};
+use crate::error::{Error, Result};
+use crate::quant::Format;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Kernel {
+    /// File and entry point.
+    pub name: &'static str,
+    /// Path and text of the file.
+    file: (&'static str, &'static str),
+}
+
+macro_rules! files {
+    ($($path:literal)*) => {
+        &[$(($path, include_str!(concat!("../../../wgsl/", $path, ".wgsl")))),*]
+    };
+}
+
+macro_rules! kernels {
+    ($($constant:ident $name:literal)*) => {
+        $(
+            #[doc = concat!("`", $name, ".wgsl`.")]
+            pub static $constant: Kernel = Kernel {
+                name: $name,
+                file: (
+                    concat!("kernels/", $name),
+                    include_str!(concat!("../../../wgsl/kernels/", $name, ".wgsl")),
+                ),
+            };
+        )*
+        /// Every kernel.
+        pub static KERNELS: &[&Kernel] = &[$(&$constant),*];
+    };
+}
+
+kernels! {
+    EMBED "embed"
+    PREPARE "prepare"
+    MATVEC "matvec"
+    MATMUL "matmul"
+    NORM_ADD "norm_add"
+    APPEND "append"
+    ATTENTION "attention"
+    SOFTCAP "softcap"
+}
+
+/// What kernels and formats import.
+static LIBRARY: &[(&str, &str)] = files![
+    "lib/bytes" "lib/cache" "lib/e2m1" "lib/fives" "lib/grid" "lib/halves" "lib/iq4" "lib/k" "lib/nibbles"
+    "lib/pairs" "lib/source" "lib/unpacked" "lib/weights" "lib/words"
+];
+
+fn file(path: &str) -> Option<(&'static str, &'static str)> {
+    if let Some(name) = path.strip_prefix("quant/") {
+        let format = Format::by_name(name)?;
+        return Some((format.name, format.shader?));
+    }
+    let kernels = KERNELS.iter().map(|kernel| kernel.file);
+    LIBRARY.iter().copied().chain(kernels).find(|(name, _)| *name == path)
+}
+
+impl Kernel {
+    /// The shader of a permutation.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] with file and line.
+    pub fn compose(&self, permutation: &Permutation) -> Result<Composed> {
+        compose(self.file.0, permutation, &file)
+    }
+
+    /// The composed shader as naga reads it.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] with file and line of the original.
+    pub fn parse(&self, composed: &Composed) -> Result<naga::Module> {
+        naga::front::wgsl::parse_str(&composed.text).map_err(|error| {
+            let line = error.location(&composed.text).map_or(0, |location| location.line_number as usize);
+            Error::Shader { place: composed.origin(line), message: error.message().to_string() }
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! What a forward pass asks of a device: a plain list of [`Command`]s. It is recorded without a device, and buffers
+//! get their memory when the list is run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::compose::Permutation;
+use super::kernels::Kernel;
+
+/// Memory on the device, made when it is first used.
+#[derive(Debug)]
+pub struct Buffer {
+    /// Of no other buffer of the program.
+    pub id: u64,
+    /// A multiple of 16.
+    pub bytes: u64,
+    pub(super) raw: OnceLock<wgpu::Buffer>,
+}
+
+impl Buffer {
+    /// At least `bytes`.
+    pub fn new(bytes: u64) -> Arc<Buffer> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Buffer { id, bytes: bytes.max(16).next_multiple_of(16), raw: OnceLock::new() })
+    }
+}
+
+/// One dispatch.
+#[derive(Debug)]
+pub struct Command {
+    /// What runs.
+    pub kernel: &'static Kernel,
+    /// For which format, flags and sizes.
+    pub permutation: Permutation,
+    /// Binding number and what is bound.
+    pub bindings: Vec<(u32, Arc<Buffer>)>,
+    /// The kernel's `Params`, word by word.
+    pub params: Vec<u32>,
+    /// Workgroups.
+    pub groups: [u32; 3],
+}
+
+/// Buffers whose rows are no longer needed. Commands run in the order in which they were recorded, so a buffer may be
+/// written again as soon as nobody will name it.
+#[derive(Clone, Debug, Default)]
+pub struct Spares(Arc<Mutex<Vec<Arc<Buffer>>>>);
+
+impl Spares {
+    /// The smallest spare buffer of at least `bytes` that is not more than twice as large, or a new one.
+    pub fn take(&self, bytes: u64) -> Lent {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |buffer: &Arc<Buffer>| buffer.bytes >= bytes && buffer.bytes <= 2 * bytes.max(4096);
+        let best = (0..spares.len()).filter(|&i| fits(&spares[i])).min_by_key(|&i| spares[i].bytes);
+        let buffer = match best {
+            Some(index) => spares.swap_remove(index),
+            None => Buffer::new(bytes),
+        };
+        Lent { buffer, home: self.clone() }
+    }
+}
+
+/// A buffer that goes back to its [`Spares`].
+#[derive(Debug)]
+pub struct Lent {
+    /// The memory.
+    pub buffer: Arc<Buffer>,
+    home: Spares,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut spares = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.push(Arc::clone(&self.buffer));
+    }
+}
