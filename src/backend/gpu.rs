@@ -30,6 +30,8 @@ mod tests;
 
 /// Invocations of a workgroup.
 const WORKGROUP: u32 = 64;
+/// Workgroups that keep a device busy.
+const ENOUGH_WORKGROUPS: u32 = 64;
 /// Inputs that a workgroup can keep as bytes beside their scales within 16 KiB.
 const FUSED_COLUMNS: usize = 8192;
 
@@ -232,9 +234,16 @@ impl Gpu {
         column: usize,
         flags: &[&'static str],
     ) {
-        let lanes = (columns / 32).next_power_of_two().clamp(8, 32) as u32;
+        // Invocations of a row: few enough that all have groups to do.
+        let lanes: u32 = match columns / 32 {
+            ..64 => 8,
+            64..256 => 16,
+            _ => 32,
+        };
         let at_once = WORKGROUP / lanes;
-        let per_group = 4 * at_once;
+        // Each workgroup rounds x for itself: many rows make up for it, as long as there are enough workgroups.
+        let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, 16);
+        let per_group = at_once * passes.next_power_of_two();
         let permutation = Permutation {
             quant: Some(matrix.format),
             flags: flags.to_vec(),

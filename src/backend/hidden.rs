@@ -17,11 +17,13 @@ pub struct Hidden {
 
 impl Hidden {
     /// Rows × columns that are on a device, at a place that it knows.
+    #[cfg(feature = "gpu")]
     pub(super) fn on_device(rows: usize, columns: usize, place: Arc<dyn Any + Send + Sync>) -> Self {
         Hidden { values: Vec::new(), rows, columns, home: None, device: Some(place) }
     }
 
     /// The place on a device, if there is one of that kind.
+    #[cfg(feature = "gpu")]
     pub(super) fn device<T: Any>(&self) -> Option<&T> {
         self.device.as_ref()?.downcast_ref()
     }

@@ -61,6 +61,11 @@ impl Matrix {
         Matrix::from_tensors(device, &[tensor], None)
     }
 
+    /// Of all layers.
+    pub fn rows(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.rows).sum()
+    }
+
     /// Whether weights are numbers, not blocks of codes.
     pub fn is_float(&self) -> bool {
         matches!(self.format, "f32" | "f16" | "bf16")
