@@ -55,6 +55,7 @@ impl Hidden {
     /// # Panics
     /// If they are on a device: [`super::Backend::fetch`] brings them here.
     pub fn values(&self) -> &[f32] {
+        assert!(self.device.is_none(), "rows on a device are fetched first");
         &self.values[..self.rows * self.columns]
     }
 
