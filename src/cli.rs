@@ -12,6 +12,7 @@ mod answer;
 mod bench;
 mod chat;
 mod completions;
+mod doctor;
 mod formats;
 mod inspect;
 mod interrupt;
@@ -44,6 +45,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Bench(bench::Bench),
     Formats(formats::Formats),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
 }
 
@@ -86,6 +88,7 @@ impl Program {
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Bench(bench)) => bench::bench(bench),
             Some(Command::Formats(_)) => formats::formats(),
+            Some(Command::Doctor(_)) => doctor::doctor(),
             Some(Command::Completions(completions)) => {
                 completions::completions(completions, &mut Program::command())
             }

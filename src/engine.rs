@@ -33,8 +33,10 @@ pub enum Device {
     /// The CPU.
     #[default]
     Cpu,
-    /// The best GPU that there is.
+    /// The best GPU that there is, or an error.
     Gpu,
+    /// The best GPU, if it is no software device and passes its self-test, else the CPU.
+    Auto,
 }
 
 /// How a model is run.
@@ -98,7 +100,7 @@ pub struct Engine {
     model: Arc<dyn Model>,
     cpu: Cpu,
     /// What runs the model, unless that is the CPU.
-    gpu: Option<Arc<dyn Backend>>,
+    gpu: Option<(String, Arc<dyn Backend>)>,
     tokenizer: Tokenizer,
     template: Option<Template>,
     cache: KvCache,
@@ -198,6 +200,11 @@ impl Engine {
     /// A handle that stops generation from another thread.
     pub fn interrupt(&self) -> Interrupt {
         self.interrupt.clone()
+    }
+
+    /// What runs the model: `cpu`, or the GPU's name.
+    pub fn device(&self) -> &str {
+        self.gpu.as_ref().map_or("cpu", |(name, _)| name)
     }
 
     /// The instruction set in use.
@@ -302,7 +309,7 @@ impl Engine {
     /// Runs the model; if it fails the cache is as before.
     fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
         let ops: &dyn Backend = match &self.gpu {
-            Some(gpu) => &**gpu,
+            Some((_, gpu)) => &**gpu,
             None => &self.cpu,
         };
         match self.model.forward(tokens, &mut self.cache, outputs, ops) {
@@ -319,24 +326,37 @@ impl Engine {
     }
 }
 
-/// The GPU, if one is asked for.
+/// The GPU and its name, if one is asked for.
 #[cfg(feature = "gpu")]
-fn gpu(options: &Options) -> Result<Option<Arc<dyn Backend>>> {
+fn gpu(options: &Options) -> Result<Option<(String, Arc<dyn Backend>)>> {
     use crate::backend::gpu::{self, Gpu};
     if options.device == Device::Cpu {
         return Ok(None);
     }
-    let adapters = gpu::adapters();
-    let adapter = adapters.first().ok_or_else(|| Error::option("--device", "gpu: none was found"))?;
-    let device = Arc::new(gpu::Device::open(adapter, false)?);
-    Ok(Some(Arc::new(Gpu::new(device, options.activations))))
+    let open = || -> Result<(String, Arc<dyn Backend>)> {
+        let adapters = gpu::adapters();
+        let wanted = |adapter: &&gpu::Adapter| options.device == Device::Gpu || gpu::is_hardware(adapter);
+        let adapter = adapters.iter().find(wanted);
+        let adapter = adapter.ok_or_else(|| Error::option("--device", "gpu: none was found"))?;
+        let device = Arc::new(gpu::Device::open(adapter, false)?);
+        gpu::check::require(&device)?;
+        Ok((device.name().to_string(), Arc::new(Gpu::new(device, options.activations))))
+    };
+    match open() {
+        Ok(gpu) => Ok(Some(gpu)),
+        Err(error) if options.device == Device::Auto => {
+            tracing::warn!("the model runs on the CPU: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The GPU, if one is asked for.
 #[cfg(not(feature = "gpu"))]
-fn gpu(options: &Options) -> Result<Option<Arc<dyn Backend>>> {
+fn gpu(options: &Options) -> Result<Option<(String, Arc<dyn Backend>)>> {
     match options.device {
-        Device::Cpu => Ok(None),
+        Device::Cpu | Device::Auto => Ok(None),
         Device::Gpu => Err(Error::option("--device", "gpu: this program was built without GPUs")),
     }
 }

@@ -157,6 +157,13 @@ fn completions_exist_for_every_shell() {
 }
 
 #[test]
+fn doctor_tests_what_it_finds() {
+    let report = text(&["doctor"]);
+    assert!(report.starts_with("hadal ") && report.contains("\ncpu: "), "{report}");
+    assert!(report.contains("\ngpu: ") && !report.contains("WRONG"), "{report}");
+}
+
+#[test]
 fn formats_lists_every_row() {
     let table = text(&["formats"]);
     for format in hadal::quant::FORMATS {

@@ -15,11 +15,13 @@ use crate::error::{Error, Result};
 use crate::quant::{f16, f32};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
-pub use device::{Device, adapters};
+pub use device::{Device, adapters, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
 use record::{Buffer, Command, Lent, Spares};
+pub use wgpu::Adapter;
 
+pub mod check;
 pub mod compose;
 mod device;
 pub mod kernels;

@@ -200,7 +200,7 @@ fn measure(
         format: info.format.clone(),
         weight_bytes: info.weight_bytes,
         parameters: info.parameters,
-        device: "cpu",
+        device: engine.device().to_string(),
         threads: info.threads,
         isa: info.isa.name(),
         test: test.name(),

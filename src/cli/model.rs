@@ -28,10 +28,6 @@ pub struct ModelArgs {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = value::count)]
     threads: Option<usize>,
 
-    /// What runs the model
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: DeviceName,
-
     /// Chat template instead of the model's own: chatml, or a file with a Jinja template
     #[arg(long, visible_aliases = ["chat-template-file", "template"], value_name = "NAME|FILE")]
     chat_template: Option<String>,
@@ -60,6 +56,10 @@ pub struct FileArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct NumericsArgs {
+    /// What runs the model
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: DeviceName,
+
     /// What weights are multiplied with: 8-bit blocks (fast) or f32 (slow, the reference)
     #[arg(long, value_name = "TYPE", default_value = "quantized")]
     activations: ActivationsName,
@@ -75,8 +75,12 @@ pub struct NumericsArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DeviceName {
+    /// The CPU
     Cpu,
+    /// The best GPU, or an error
     Gpu,
+    /// The best GPU that passes its self-test, else the CPU
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -96,12 +100,7 @@ impl ModelArgs {
     pub fn open(&self) -> hadal::Result<Engine> {
         // First what is quick to check.
         let template = self.chat_template.as_deref().map(template).transpose()?;
-        let device = match self.device {
-            DeviceName::Cpu => Device::Cpu,
-            DeviceName::Gpu => Device::Gpu,
-        };
-        let options = Options { device, ..self.numerics.options(self.ctx_size, self.threads) };
-        let mut engine = self.file.open(&options)?;
+        let mut engine = self.file.open(&self.numerics.options(self.ctx_size, self.threads))?;
         if let Some(template) = template {
             engine.set_template(template);
         }
@@ -133,6 +132,11 @@ impl NumericsArgs {
     pub fn options(self, context: Option<usize>, threads: Option<usize>) -> Options {
         Options {
             context,
+            device: match self.device {
+                DeviceName::Cpu => Device::Cpu,
+                DeviceName::Gpu => Device::Gpu,
+                DeviceName::Auto => Device::Auto,
+            },
             threads,
             activations: match self.activations {
                 ActivationsName::Quantized => Activations::Quantized,

@@ -57,6 +57,11 @@ pub fn adapters() -> Vec<wgpu::Adapter> {
     adapters
 }
 
+/// Whether the adapter is more than a program on the CPU.
+pub fn is_hardware(adapter: &wgpu::Adapter) -> bool {
+    adapter.get_info().device_type != wgpu::DeviceType::Cpu
+}
+
 impl Device {
     /// Opens an adapter; `floor`: with no more than every WebGPU device has.
     ///
@@ -82,6 +87,16 @@ impl Device {
         let slot = Arc::clone(&failure);
         device.set_device_lost_callback(move |_, message| note(&slot, format!("device lost: {message}")));
         Ok(Device { device, queue, info, pipelines: Mutex::default(), groups: Mutex::default(), failure })
+    }
+
+    /// What the adapter is.
+    pub fn info(&self) -> &wgpu::AdapterInfo {
+        &self.info
+    }
+
+    /// What it allows.
+    pub fn limits(&self) -> wgpu::Limits {
+        self.device.limits()
     }
 
     /// The adapter's name.
@@ -234,6 +249,28 @@ impl Device {
         });
         self.check()?;
         Ok(Pipeline { id, pipeline, layout })
+    }
+
+    /// Bytes a second that copies within the device read and write together.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the device fails.
+    pub fn copy_bandwidth(&self) -> Result<f64> {
+        const BYTES: u64 = 64 << 20;
+        const COPIES: u32 = 4;
+        let (source, target) = (Buffer::new(BYTES), Buffer::new(BYTES));
+        let copy = |copies: u32| -> Result<std::time::Duration> {
+            let start = std::time::Instant::now();
+            let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for _ in 0..copies {
+                encoder.copy_buffer_to_buffer(self.memory(&source), 0, self.memory(&target), 0, BYTES);
+            }
+            self.queue.submit([encoder.finish()]);
+            self.read(&target, 0, 16)?;
+            Ok(start.elapsed())
+        };
+        copy(1)?; // Memory is made when it is first used.
+        Ok((2 * BYTES * u64::from(COPIES)) as f64 / copy(COPIES)?.as_secs_f64())
     }
 
     /// The first `bytes` of `buffer`, once all commands have run.

@@ -12,7 +12,7 @@ pub struct Row {
     pub format: String,
     pub weight_bytes: u64,
     pub parameters: u64,
-    pub device: &'static str,
+    pub device: String,
     pub threads: usize,
     pub isa: &'static str,
     pub test: String,
@@ -62,7 +62,8 @@ pub fn print_markdown(rows: &[Row]) -> anyhow::Result<()> {
     let mut text = String::from("| model | format | size | parameters | threads | isa | test | tokens/s |\n");
     text += "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: |\n";
     for row in rows {
-        let Row { model, format, threads, isa, test, .. } = row;
+        let Row { model, format, threads, test, .. } = row;
+        let isa = if row.device == "cpu" { row.isa } else { &row.device };
         let mib = row.weight_bytes as f64 / f64::from(1 << 20);
         let millions = row.parameters as f64 / 1e6;
         let Spread { mean, deviation, .. } = row.tokens_per_second;

@@ -1,0 +1,125 @@
+//! The self-test: a small case of each family of kernels, against the CPU. Drivers that compile a shader wrongly do not
+//! say so.
+
+use std::sync::Arc;
+
+use super::{Device, Gpu};
+use crate::backend::cpu::{Activations, Cpu};
+use crate::backend::{AttentionShape, Backend, Gate, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
+use crate::cache::{CacheType, KvCache, LayerShape};
+use crate::error::{Error, Result};
+use crate::quant::{Format, f16, q8_0};
+use crate::tensor::{Bytes, Tensor};
+
+/// How far a family of kernels is from the CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What was tested.
+    pub family: &'static str,
+    /// sum (gpu - cpu)² / sum cpu²; NaN if a result is no number.
+    pub error: f64,
+}
+
+/// Inputs are rounded to bytes in slightly different groups, and sums are taken in another order: some 1e-5. A wrong
+/// kernel is off by 1.
+const ALLOWED: f64 = 1e-3;
+
+impl Check {
+    /// Whether the device computes what the CPU does.
+    pub fn passed(&self) -> bool {
+        self.error <= ALLOWED
+    }
+}
+
+/// Tests every family of kernels on `device`.
+///
+/// # Errors
+/// [`Error::Gpu`] or [`Error::Shader`] if a kernel can't be run at all.
+pub fn self_test(device: &Arc<Device>) -> Result<Vec<Check>> {
+    let cpu = Cpu::new(Some(1), None, Activations::Quantized)?;
+    let gpu = Gpu::new(Arc::clone(device), Activations::Quantized);
+    let pairs = outputs(&gpu)?.into_iter().zip(outputs(&cpu)?);
+    let checks = pairs.map(|((family, found), (_, expected))| {
+        let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
+        let both = found.values().iter().zip(expected.values());
+        let distance = square(&mut both.map(|(&a, &b)| f64::from(a) - f64::from(b)));
+        Check { family, error: distance / square(&mut expected.values().iter().map(|&b| f64::from(b))) }
+    });
+    Ok(checks.collect())
+}
+
+/// As [`self_test`], and an error that names the first family that is wrong.
+///
+/// # Errors
+/// [`Error::Gpu`].
+pub fn require(device: &Arc<Device>) -> Result<()> {
+    match self_test(device)?.iter().find(|check| !check.passed()) {
+        None => Ok(()),
+        Some(check) => {
+            let message = format!("the self-test of {} is off by {:.1e}", check.family, check.error);
+            Err(Error::gpu(device.name(), message))
+        }
+    }
+}
+
+const HIDDEN: usize = 256;
+const DIM: usize = 64;
+
+fn noise(seed: u64, len: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| random.f32() * 2.0 - 1.0).collect()
+}
+
+fn layer(seed: u64, format: &'static Format, rows: usize, columns: usize) -> Result<Linear> {
+    let values: Vec<f32> = noise(seed, rows * columns).iter().map(|value| value * 0.1).collect();
+    let mut bytes = vec![0; format.bytes_for(values.len())?];
+    format.encode(&values, &mut bytes)?;
+    let weight = Tensor::new("self-test", vec![rows, columns], format, Bytes::Owned(bytes.into()))?;
+    Ok(Linear { weight, bias: None })
+}
+
+fn norm(seed: u64) -> RmsNorm {
+    RmsNorm { weight: noise(seed, HIDDEN).into(), eps: 1e-5 }
+}
+
+/// The same small decoder layer on any backend: one row, then five.
+fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
+    let mut outputs = Vec::new();
+    let table = layer(1, &q8_0::FORMAT, 40, HIDDEN)?.weight;
+    outputs.push(("embed", ops.fetch(ops.embed(&table, &[3, 39], 2.0)?)?));
+    for (rows, product) in [(1, "matvec"), (5, "matmul")] {
+        let mut x = ops.hold(Hidden::new(noise(2, rows * HIDDEN), HIDDEN))?;
+        let up = [layer(3, &q8_0::FORMAT, 96, HIDDEN)?, layer(4, &q8_0::FORMAT, 96, HIDDEN)?];
+        let mut out = [Hidden::empty(), Hidden::empty()];
+        ops.linear(Source::Normed(&x, &norm(5)), &[&up[0], &up[1]], &mut out)?;
+        let down = layer(6, &q8_0::FORMAT, HIDDEN, 96)?;
+        let post = (rows > 1).then(|| norm(7));
+        ops.add_linear(&mut x, Source::Gated(Gate::Silu, &out[0], &out[1]), &down, post.as_ref())?;
+        let [up, _] = out;
+        outputs.push((product, ops.fetch(up)?));
+        let mut capped = [Hidden::empty()];
+        ops.linear(Source::Plain(&x), &[&layer(8, &f16::FORMAT, 70, HIDDEN)?], &mut capped)?;
+        let [mut capped] = capped;
+        ops.softcap(&mut capped, 10.0)?;
+        outputs.push(("float products", ops.fetch(capped)?));
+        outputs.push(("residuals", ops.fetch(x)?));
+        outputs.push(("attention", attention(ops, rows)?));
+    }
+    Ok(outputs)
+}
+
+fn attention(ops: &dyn Backend, rows: usize) -> Result<Hidden> {
+    let mut cache = KvCache::new(&[LayerShape { heads: 1, dim: DIM, window: None }], CacheType::F16, 64)?;
+    let x = ops.hold(Hidden::new(noise(9, rows * HIDDEN), HIDDEN))?;
+    let layers =
+        [(10, 2 * DIM), (11, DIM), (12, DIM)].map(|(seed, rows)| layer(seed, &q8_0::FORMAT, rows, HIDDEN));
+    let [query, key, value] = layers;
+    let mut out = [Hidden::empty(), Hidden::empty(), Hidden::empty()];
+    ops.linear(Source::Plain(&x), &[&query?, &key?, &value?], &mut out)?;
+    let [query, key, value] = out;
+    let mut heads = Heads { query, key, value };
+    let turns = ops.hold(Hidden::new(noise(13, rows * DIM), DIM))?;
+    ops.append(cache.layer(0), &mut heads, [None, None], &Rotation { turns, interleaved: false })?;
+    let shape = AttentionShape { heads: 2, scale: 0.125, softcap: None, sinks: None };
+    ops.fetch(ops.attention(&heads.query, cache.layer(0), Span { start: 0, len: rows }, shape)?)
+}
