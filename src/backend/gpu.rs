@@ -4,6 +4,7 @@
 //! Inputs of matrices are rounded to signed bytes in groups of 32, as on the CPU, whatever the format: K quants, whose
 //! CPU inputs share a scale among 256, are a little more precise here. Sums are f32, in another order than the CPU's.
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cpu::Activations;
@@ -76,6 +77,20 @@ struct Inputs {
     second: usize,
     norm: Option<(Arc<Buffer>, f32)>,
     flags: Vec<&'static str>,
+    /// As `matmul` reads them: numbers, and codes.
+    prepared: [OnceCell<Prepared>; 2],
+}
+
+impl Inputs {
+    fn bindings(&self) -> Vec<(u32, Arc<Buffer>)> {
+        let mut bindings = vec![(2, self.source.buffer())];
+        bindings.extend(self.norm.iter().map(|(norm, _)| (3, Arc::clone(norm))));
+        bindings
+    }
+
+    fn eps(&self) -> f32 {
+        self.norm.as_ref().map_or(0.0, |(_, eps)| *eps)
+    }
 }
 
 /// Rows as `matmul` reads them.
@@ -149,23 +164,17 @@ impl Gpu {
     }
 
     fn vector(&self, vector: &Vector) -> Result<Arc<Buffer>> {
-        let made = vector.slot().get_or_make(|| {
-            let buffer = Buffer::new(4 * vector.len() as u64);
-            self.device.write(&buffer, 0, bytemuck::cast_slice(vector));
-            Ok(buffer)
-        })?;
+        let made = vector.slot().get_or_make(|| Ok(self.device.upload(bytemuck::cast_slice(vector))))?;
         Ok(Arc::clone(&made))
     }
 
     fn inputs(&self, source: Source) -> Result<Inputs> {
-        Ok(match source {
-            Source::Plain(x) => Inputs { source: self.place(x)?, second: 0, norm: None, flags: vec![] },
-            Source::Normed(x, norm) => Inputs {
-                source: self.place(x)?,
-                second: 0,
-                norm: Some((self.vector(&norm.weight)?, norm.eps)),
-                flags: vec!["NORMED"],
-            },
+        let (source, second, norm, flags) = match source {
+            Source::Plain(x) => (self.place(x)?, 0, None, vec![]),
+            Source::Normed(x, norm) => {
+                let weight = self.vector(&norm.weight)?;
+                (self.place(x)?, 0, Some((weight, norm.eps)), vec!["NORMED"])
+            }
             Source::Gated(gate, a, b) => {
                 let (a, b) = (self.place(a)?, self.place(b)?);
                 if a.buffer().id != b.buffer().id || a.stride != b.stride {
@@ -175,9 +184,10 @@ impl Gpu {
                     Gate::Silu => "SILU",
                     Gate::Gelu => "GELU",
                 };
-                Inputs { source: a, second: b.offset, norm: None, flags: vec![flag] }
+                (a, b.offset, None, vec![flag])
             }
-        })
+        };
+        Ok(Inputs { source, second, norm, flags, prepared: Default::default() })
     }
 
     /// The rows of `inputs` as `matmul` reads them.
@@ -186,8 +196,7 @@ impl Gpu {
             return Prepared::Float(inputs.source.clone());
         }
         let mut flags = inputs.flags.clone();
-        let mut bindings = vec![(2, inputs.source.buffer())];
-        bindings.extend(inputs.norm.iter().map(|(norm, _)| (3, Arc::clone(norm))));
+        let mut bindings = inputs.bindings();
         let prepared = if int8 {
             flags.push("INT8");
             let codes = self.spares.take((rows * columns) as u64);
@@ -201,30 +210,28 @@ impl Gpu {
         };
         let permutation =
             Permutation { quant: None, flags, consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)] };
-        let eps = inputs.norm.as_ref().map_or(0.0, |(_, eps)| *eps);
         let Rows { offset, stride, .. } = inputs.source;
-        let params = vec![offset as u32, stride as u32, inputs.second as u32, eps.to_bits()];
+        let params = vec![offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
         self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1]);
         prepared
     }
 
     /// y (from column `column` on) = W · source, or is added to.
-    fn product(&self, matrix: &Matrix, source: Source, y: &Rows, column: usize, add: bool) -> Result<()> {
-        let inputs = self.inputs(source)?;
-        let (rows, columns) = (source.rows(), source.columns());
+    fn product(&self, matrix: &Matrix, inputs: &Inputs, rows: usize, y: &Rows, column: usize, add: bool) {
+        let columns = matrix.columns;
         let int8 = self.int8 && !matrix.is_float();
         let mut flags = vec![];
         flags.extend(add.then_some("ADD"));
         flags.extend(matrix.biased.then_some("BIAS"));
         if rows == 1 && int8 && columns <= FUSED_COLUMNS {
             flags.extend(&inputs.flags);
-            self.matvec(matrix, &inputs, columns, y, column, &flags);
+            self.matvec(matrix, inputs, columns, y, column, &flags);
         } else {
             flags.extend(int8.then_some("INT8"));
-            let prepared = self.prepare(&inputs, rows, columns, int8);
-            self.matmul(matrix, &prepared, rows, columns, y, column, &flags);
+            let prepared = &inputs.prepared[usize::from(int8)];
+            let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, int8));
+            self.matmul(matrix, prepared, rows, columns, y, column, &flags);
         }
-        Ok(())
     }
 
     fn matvec(
@@ -247,7 +254,7 @@ impl Gpu {
         let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, 16);
         let per_group = at_once * passes.next_power_of_two();
         let permutation = Permutation {
-            quant: Some(matrix.format),
+            quant: Some(matrix.format.name),
             flags: flags.to_vec(),
             consts: vec![
                 ("WORKGROUP", WORKGROUP),
@@ -257,19 +264,17 @@ impl Gpu {
             ],
         };
         for chunk in &matrix.chunks {
-            let mut bindings = vec![(1, Arc::clone(&chunk.buffer)), (2, inputs.source.buffer())];
-            bindings.extend(inputs.norm.iter().map(|(norm, _)| (3, Arc::clone(norm))));
+            let mut bindings = matrix.bindings(chunk);
+            bindings.extend(inputs.bindings());
             bindings.push((4, y.buffer()));
             bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
-            bindings.extend(matrix.grid.iter().map(|grid| (7, Arc::clone(grid))));
-            let eps = inputs.norm.as_ref().map_or(0.0, |(_, eps)| *eps);
             let params = vec![
                 chunk.rows as u32,
                 (y.offset + column + chunk.first_row) as u32,
                 inputs.source.offset as u32,
                 inputs.source.stride as u32,
                 inputs.second as u32,
-                eps.to_bits(),
+                inputs.eps().to_bits(),
             ];
             let groups = (chunk.rows as u32).div_ceil(per_group);
             let groups = [groups.min(65535), groups.div_ceil(65535), 1];
@@ -290,12 +295,12 @@ impl Gpu {
     ) {
         let tile = if rows <= 8 { 8 } else { 32 };
         let permutation = Permutation {
-            quant: Some(matrix.format),
+            quant: Some(matrix.format.name),
             flags: flags.to_vec(),
             consts: vec![("K", columns as u32), ("TOKENS", tile)],
         };
         for chunk in &matrix.chunks {
-            let mut bindings = vec![(1, Arc::clone(&chunk.buffer))];
+            let mut bindings = matrix.bindings(chunk);
             let (x_offset, x_stride) = match prepared {
                 Prepared::Int8(codes, numbers) => {
                     bindings.extend([(2, Arc::clone(&codes.buffer)), (3, Arc::clone(&numbers.buffer))]);
@@ -308,7 +313,6 @@ impl Gpu {
             };
             bindings.push((4, y.buffer()));
             bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
-            bindings.extend(matrix.grid.iter().map(|grid| (7, Arc::clone(grid))));
             let params = vec![
                 chunk.rows as u32,
                 rows as u32,
@@ -383,14 +387,13 @@ impl Backend for Gpu {
         let columns = table.columns();
         let place = self.rows(tokens.len(), columns);
         let permutation = Permutation {
-            quant: Some(matrix.format),
+            quant: Some(matrix.format.name),
             flags: vec![],
             consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)],
         };
         for chunk in &matrix.chunks {
-            let mut bindings =
-                vec![(1, Arc::clone(&chunk.buffer)), (2, Arc::clone(&ids.buffer)), (4, place.buffer())];
-            bindings.extend(matrix.grid.iter().map(|grid| (7, Arc::clone(grid))));
+            let mut bindings = matrix.bindings(chunk);
+            bindings.extend([(2, Arc::clone(&ids.buffer)), (4, place.buffer())]);
             let params = vec![scale.to_bits(), chunk.first_row as u32, chunk.rows as u32];
             let groups = [tokens.len() as u32, 1, 1];
             self.record(&kernels::EMBED, permutation.clone(), bindings, params, groups);
@@ -403,9 +406,10 @@ impl Backend for Gpu {
         let rows = source.rows();
         let total = layers.iter().map(|layer| layer.weight.rows()).sum();
         let place = self.rows(rows, total);
+        let inputs = self.inputs(source)?;
         let mut column = 0;
         for layers in layers.chunk_by(|a, b| std::ptr::eq(a.weight.format(), b.weight.format())) {
-            self.product(&*self.matrix(layers)?, source, &place, column, false)?;
+            self.product(&*self.matrix(layers)?, &inputs, rows, &place, column, false);
             column += layers.iter().map(|layer| layer.weight.rows()).sum::<usize>();
         }
         let mut offset = 0;
@@ -424,13 +428,14 @@ impl Backend for Gpu {
         layer: &Linear,
         norm: Option<&RmsNorm>,
     ) -> Result<()> {
-        let (matrix, place) = (self.matrix(&[layer])?, self.place(x)?);
-        let Some(norm) = norm else {
-            return self.product(&matrix, source, &place, 0, true);
-        };
+        let (matrix, place, inputs) = (self.matrix(&[layer])?, self.place(x)?, self.inputs(source)?);
         let (rows, columns) = (x.rows(), x.columns());
+        let Some(norm) = norm else {
+            self.product(&matrix, &inputs, rows, &place, 0, true);
+            return Ok(());
+        };
         let y = self.rows(rows, columns);
-        self.product(&matrix, source, &y, 0, false)?;
+        self.product(&matrix, &inputs, rows, &y, 0, false);
         let permutation = Permutation {
             quant: None,
             flags: vec!["NORMED"],
@@ -468,9 +473,7 @@ impl Backend for Gpu {
             eps = [query.eps, key.eps];
             let both = query.weight.slot().get_or_make(|| {
                 let both: Vec<f32> = query.weight.iter().chain(key.weight.iter()).copied().collect();
-                let buffer = Buffer::new(4 * both.len() as u64);
-                self.device.write(&buffer, 0, bytemuck::cast_slice(&both));
-                Ok(buffer)
+                Ok(self.device.upload(bytemuck::cast_slice(&both)))
             })?;
             bindings.push((5, Arc::clone(&both)));
         } else if norms.iter().any(Option::is_some) {

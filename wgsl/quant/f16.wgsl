@@ -1,19 +1,12 @@
 // F16: numbers as they are, 32 at a time.
-#import lib/weights
+#import lib/floats
 
 const BLOCK: u32 = 32u;
 const BLOCK_BYTES: u32 = 64u;
-
-var<private> values: array<vec4<f32>, 8>;
 
 fn unpack(at: u32, group: u32) {
     for (var i = 0u; i < 8u; i++) {
         let pairs = vec2(word_at(at + 8u * i), word_at(at + 8u * i + 4u));
         values[i] = vec4(half(pairs.x & 0xffffu), half(pairs.x >> 16u), half(pairs.y & 0xffffu), half(pairs.y >> 16u));
     }
-}
-
-// Weights 4 i to 4 i + 3.
-fn four(i: u32) -> vec4<f32> {
-    return values[i];
 }

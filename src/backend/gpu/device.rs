@@ -89,11 +89,6 @@ impl Device {
         Ok(Device { device, queue, info, pipelines: Mutex::default(), groups: Mutex::default(), failure })
     }
 
-    /// What the adapter is.
-    pub fn info(&self) -> &wgpu::AdapterInfo {
-        &self.info
-    }
-
     /// What it allows.
     pub fn limits(&self) -> wgpu::Limits {
         self.device.limits()
@@ -141,6 +136,13 @@ impl Device {
     /// Writes `bytes` (a multiple of 4) to `buffer`, before all commands that run later.
     pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) {
         self.queue.write_buffer(self.memory(buffer), offset, bytes);
+    }
+
+    /// A buffer that holds `bytes` (a multiple of 4).
+    pub fn upload(&self, bytes: &[u8]) -> Arc<Buffer> {
+        let buffer = Buffer::new(bytes.len() as u64);
+        self.write(&buffer, 0, bytes);
+        buffer
     }
 
     /// Runs `commands` in order.

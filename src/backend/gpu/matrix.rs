@@ -12,8 +12,8 @@ use crate::tensor::Tensor;
 /// Rows of weights of one format.
 #[derive(Debug)]
 pub struct Matrix {
-    /// Name of its shader.
-    pub format: &'static str,
+    pub format: &'static Format,
+    pub columns: usize,
     /// Layers in it.
     pub parts: usize,
     pub chunks: Vec<Chunk>,
@@ -68,7 +68,14 @@ impl Matrix {
 
     /// Whether weights are numbers, not blocks of codes.
     pub fn is_float(&self) -> bool {
-        matches!(self.format, "f32" | "f16" | "bf16")
+        self.format.block_len == 1
+    }
+
+    /// What every kernel binds of the weights: a chunk, and the codebook if there is one.
+    pub fn bindings(&self, chunk: &Chunk) -> Vec<(u32, Arc<Buffer>)> {
+        let mut bindings = vec![(1, Arc::clone(&chunk.buffer))];
+        bindings.extend(self.grid.iter().map(|grid| (7, Arc::clone(grid))));
+        bindings
     }
 
     fn from_tensors(device: &Device, tensors: &[&Tensor], bias: Option<&[f32]>) -> Result<Matrix> {
@@ -88,21 +95,19 @@ impl Matrix {
             let rows = most.min(total - from);
             let buffer = Buffer::new((rows * row_bytes + PADDING) as u64);
             write_rows(device, &buffer, tensors, from..from + rows);
-            let bias = bias.map(|bias| {
-                let part = &bias[from..from + rows];
-                let buffer = Buffer::new(4 * part.len() as u64);
-                device.write(&buffer, 0, bytemuck::cast_slice(part));
-                buffer
-            });
+            let bias = bias.map(|bias| device.upload(bytemuck::cast_slice(&bias[from..from + rows])));
             chunks.push(Chunk { buffer, first_row: from, rows, bias });
             from += rows;
         }
-        let grid = format.codebook.map(|grid| {
-            let buffer = Buffer::new(grid.bytes().len() as u64);
-            device.write(&buffer, 0, grid.bytes());
-            buffer
-        });
-        Ok(Matrix { format: format.name, parts: tensors.len(), chunks, biased: bias.is_some(), grid })
+        let grid = format.codebook.map(|grid| device.upload(grid.bytes()));
+        Ok(Matrix {
+            format,
+            columns: first.columns(),
+            parts: tensors.len(),
+            chunks,
+            biased: bias.is_some(),
+            grid,
+        })
     }
 }
 

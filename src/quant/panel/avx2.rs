@@ -24,25 +24,6 @@ impl Shuffle for Avx2 {
     }
 }
 
-/// Fills the steps of a panel from `$row(row, part)`: 32 bytes of each row at a time. A macro, since a closure that is
-/// passed on is not inlined.
-macro_rules! interleave {
-    ($panel:ident, $row:expr) => {
-        for half in 0..2 {
-            for part in 0..STEPS / 8 {
-                let mut v = [_mm256_setzero_si256(); 8];
-                for (r, v) in v.iter_mut().enumerate() {
-                    *v = $row(8 * half + r, part);
-                }
-                let v = transpose(v);
-                for step in 0..8 {
-                    store32(&mut $panel.codes[8 * part + step].as_chunks_mut::<32>().0[half], v[step]);
-                }
-            }
-        }
-    };
-}
-
 /// Sums of 16 rows and `T` inputs.
 type Sums<V, const T: usize> = [[V; 2]; T];
 
@@ -56,7 +37,11 @@ impl Routines for Avx2 {
 
     #[target_feature(enable = "avx2")]
     unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
-        interleave!(panel, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
+        let mut codes = [&rows[0].codes; PANEL_ROWS];
+        for (codes, row) in codes.iter_mut().zip(rows) {
+            *codes = &row.codes;
+        }
+        interleave(panel, &codes);
         kernel::fill_term_scales::<B>(panel, rows);
     }
 
@@ -78,7 +63,11 @@ impl Routines for Avx2 {
 
     #[target_feature(enable = "avx2")]
     unsafe fn fill_scaled<B: Scaled>(panel: &mut Panel, rows: &[Parts]) {
-        interleave!(panel, |row: usize, part: usize| load32(&rows[row].codes.as_chunks().0[part]));
+        let mut codes = [&rows[0].codes; PANEL_ROWS];
+        for (codes, row) in codes.iter_mut().zip(rows) {
+            *codes = &row.codes;
+        }
+        interleave(panel, &codes);
         kernel::fill_multipliers::<B>(panel, rows, const { B::CODES.bias() }, |multiplier| [multiplier; 2]);
     }
 
@@ -93,10 +82,21 @@ impl Routines for Avx2 {
     }
 }
 
-/// Interleaves codes that stay bytes.
+/// Fills the steps of a panel: 32 bytes of each row at a time.
 #[target_feature(enable = "avx2")]
 pub fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
-    interleave!(panel, |row: usize, part: usize| load32(&rows[row].as_chunks().0[part]));
+    for half in 0..2 {
+        for part in 0..STEPS / 8 {
+            let mut v = [_mm256_setzero_si256(); 8];
+            for (r, v) in v.iter_mut().enumerate() {
+                *v = load32(&rows[8 * half + r].as_chunks().0[part]);
+            }
+            let v = transpose(v);
+            for step in 0..8 {
+                store32(&mut panel.codes[8 * part + step].as_chunks_mut::<32>().0[half], v[step]);
+            }
+        }
+    }
 }
 
 /// 8 × 8 × 32 bits: lane i of vector j to lane j of vector i.

@@ -1,6 +1,6 @@
 //! The two products of attention: queries with keys, weights with values. Same bits on every instruction set.
 
-use crate::math;
+use crate::quant;
 use crate::simd::Isa;
 
 /// The dots of `query` with rows of its length, as many as `scores`, in the order of the f32 format.
@@ -39,21 +39,7 @@ pub fn add_weighted(isa: Isa, sums: &mut [f32], weights: &[f32], rows: &[f32]) {
 
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0; 8];
-    let mut add = |a: &[f32; 8], b: &[f32; 8]| {
-        for lane in 0..8 {
-            lanes[lane] += a[lane] * b[lane];
-        }
-    };
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks(), b.as_chunks());
-    for (a, b) in a.iter().zip(b) {
-        add(a, b);
-    }
-    if !a_rest.is_empty() {
-        // Lanes without an element add 0 · 0.
-        add(&math::padded(a_rest, 0.0), &math::padded(b_rest, 0.0));
-    }
-    math::sum_lanes(lanes)
+    quant::f32::dot_lanes(a, bytemuck::cast_slice(b), |a| a)
 }
 
 #[cfg(target_arch = "x86_64")]
