@@ -1,0 +1,220 @@
+//! Products with matrices: a token's by `matvec`, which makes what it reads; several tokens' by `prepare` and `matmul`.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+use super::compose::Permutation;
+use super::matrix::Matrix;
+use super::record::{Buffer, Lent};
+use super::{ENOUGH_WORKGROUPS, FUSED_COLUMNS, Gpu, Rows, WORKGROUP, kernels};
+use crate::backend::{Gate, Linear, Source};
+use crate::error::Result;
+
+/// What a matrix reads.
+pub(super) struct Inputs {
+    source: Rows,
+    /// Of the second operand of a gate.
+    second: usize,
+    norm: Option<(Arc<Buffer>, f32)>,
+    flags: Vec<&'static str>,
+    /// As `matmul` reads them: numbers, and codes.
+    prepared: [OnceCell<Prepared>; 2],
+}
+
+impl Inputs {
+    fn bindings(&self) -> Vec<(u32, Arc<Buffer>)> {
+        let mut bindings = vec![(2, self.source.buffer())];
+        bindings.extend(self.norm.iter().map(|(norm, _)| (3, Arc::clone(norm))));
+        bindings
+    }
+
+    fn eps(&self) -> f32 {
+        self.norm.as_ref().map_or(0.0, |(_, eps)| *eps)
+    }
+}
+
+/// Rows as `matmul` reads them.
+pub(super) enum Prepared {
+    /// Codes and numbers.
+    Int8(Lent, Lent),
+    Float(Rows),
+}
+
+impl Gpu {
+    pub(super) fn inputs(&self, source: Source) -> Result<Inputs> {
+        let (source, second, norm, flags) = match source {
+            Source::Plain(x) => (self.place(x)?, 0, None, vec![]),
+            Source::Normed(x, norm) => {
+                let weight = self.vector(&norm.weight)?;
+                (self.place(x)?, 0, Some((weight, norm.eps)), vec!["NORMED"])
+            }
+            Source::Gated(gate, a, b) => {
+                let (a, b) = (self.place(a)?, self.place(b)?);
+                if a.buffer().id != b.buffer().id || a.stride != b.stride {
+                    return Err(self.error("a gate and its operand that are not side by side"));
+                }
+                let flag = match gate {
+                    Gate::Silu => "SILU",
+                    Gate::Gelu => "GELU",
+                };
+                (a, b.offset, None, vec![flag])
+            }
+        };
+        Ok(Inputs { source, second, norm, flags, prepared: Default::default() })
+    }
+
+    /// The layers' weights, one matrix above the other.
+    pub(super) fn matrix(&self, layers: &[&Linear]) -> Result<Arc<Matrix>> {
+        let slot = layers[0].weight.slot();
+        let made = slot.get_or_make(|| Matrix::upload(&self.device, layers))?;
+        if made.parts == layers.len() {
+            Ok(made)
+        } else {
+            Ok(Arc::new(Matrix::upload(&self.device, layers)?))
+        }
+    }
+
+    /// The rows of `inputs` as `matmul` reads them.
+    fn prepare(&self, inputs: &Inputs, rows: usize, columns: usize, int8: bool) -> Prepared {
+        if !int8 && inputs.flags.is_empty() {
+            return Prepared::Float(inputs.source.clone());
+        }
+        let mut flags = inputs.flags.clone();
+        let mut bindings = inputs.bindings();
+        let prepared = if int8 {
+            flags.push("INT8");
+            let codes = self.spares.take((rows * columns) as u64);
+            let numbers = self.spares.take((rows * columns / 2) as u64);
+            bindings.extend([(4, Arc::clone(&codes.buffer)), (5, Arc::clone(&numbers.buffer))]);
+            Prepared::Int8(codes, numbers)
+        } else {
+            let place = self.rows(rows, columns);
+            bindings.push((4, place.buffer()));
+            Prepared::Float(place)
+        };
+        let permutation =
+            Permutation { quant: None, flags, consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)] };
+        let Rows { offset, stride, .. } = inputs.source;
+        let params = vec![offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
+        self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1]);
+        prepared
+    }
+
+    /// y (from column `column` on) = W · source, or is added to.
+    pub(super) fn product(
+        &self,
+        matrix: &Matrix,
+        inputs: &Inputs,
+        rows: usize,
+        y: &Rows,
+        column: usize,
+        add: bool,
+    ) {
+        let columns = matrix.columns;
+        let int8 = self.int8 && !matrix.is_float();
+        let mut flags = vec![];
+        flags.extend(add.then_some("ADD"));
+        flags.extend(matrix.biased.then_some("BIAS"));
+        if rows == 1 && int8 && columns <= FUSED_COLUMNS {
+            flags.extend(&inputs.flags);
+            self.matvec(matrix, inputs, columns, y, column, &flags);
+        } else {
+            flags.extend(int8.then_some("INT8"));
+            let prepared = &inputs.prepared[usize::from(int8)];
+            let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, int8));
+            self.matmul(matrix, prepared, rows, columns, y, column, &flags);
+        }
+    }
+
+    fn matvec(
+        &self,
+        matrix: &Matrix,
+        inputs: &Inputs,
+        columns: usize,
+        y: &Rows,
+        column: usize,
+        flags: &[&'static str],
+    ) {
+        // Invocations of a row: few enough that all have groups to do.
+        let lanes: u32 = match columns / 32 {
+            ..64 => 8,
+            64..256 => 16,
+            _ => 32,
+        };
+        let at_once = WORKGROUP / lanes;
+        // Each workgroup rounds x for itself: many rows make up for it, as long as there are enough workgroups.
+        let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, 16);
+        let per_group = at_once * passes.next_power_of_two();
+        let permutation = Permutation {
+            quant: Some(matrix.format.name),
+            flags: flags.to_vec(),
+            consts: vec![
+                ("WORKGROUP", WORKGROUP),
+                ("K", columns as u32),
+                ("LANES", lanes),
+                ("ROWS", per_group),
+            ],
+        };
+        for chunk in &matrix.chunks {
+            let mut bindings = matrix.bindings(chunk);
+            bindings.extend(inputs.bindings());
+            bindings.push((4, y.buffer()));
+            bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
+            let params = vec![
+                chunk.rows as u32,
+                (y.offset + column + chunk.first_row) as u32,
+                inputs.source.offset as u32,
+                inputs.source.stride as u32,
+                inputs.second as u32,
+                inputs.eps().to_bits(),
+            ];
+            let groups = (chunk.rows as u32).div_ceil(per_group);
+            let groups = [groups.min(65535), groups.div_ceil(65535), 1];
+            self.record(&kernels::MATVEC, permutation.clone(), bindings, params, groups);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the operands of a product")]
+    fn matmul(
+        &self,
+        matrix: &Matrix,
+        prepared: &Prepared,
+        rows: usize,
+        columns: usize,
+        y: &Rows,
+        column: usize,
+        flags: &[&'static str],
+    ) {
+        let tile = if rows <= 8 { 8 } else { 32 };
+        let permutation = Permutation {
+            quant: Some(matrix.format.name),
+            flags: flags.to_vec(),
+            consts: vec![("K", columns as u32), ("TOKENS", tile)],
+        };
+        for chunk in &matrix.chunks {
+            let mut bindings = matrix.bindings(chunk);
+            let (x_offset, x_stride) = match prepared {
+                Prepared::Int8(codes, numbers) => {
+                    bindings.extend([(2, Arc::clone(&codes.buffer)), (3, Arc::clone(&numbers.buffer))]);
+                    (0, 0)
+                }
+                Prepared::Float(place) => {
+                    bindings.push((2, place.buffer()));
+                    (place.offset, place.stride)
+                }
+            };
+            bindings.push((4, y.buffer()));
+            bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
+            let params = vec![
+                chunk.rows as u32,
+                rows as u32,
+                (y.offset + column + chunk.first_row) as u32,
+                y.stride as u32,
+                x_offset as u32,
+                x_stride as u32,
+            ];
+            let groups = [(chunk.rows as u32).div_ceil(32), (rows as u32).div_ceil(tile), 1];
+            self.record(&kernels::MATMUL, permutation.clone(), bindings, params, groups);
+        }
+    }
+}
