@@ -18,8 +18,10 @@ mod hub;
 mod map;
 pub mod metadata;
 mod safetensors;
+mod texts;
 
 pub use metadata::{Metadata, Value};
+pub use texts::Texts;
 
 /// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.
 #[derive(Debug)]

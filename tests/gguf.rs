@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use hadal::file::metadata::{Array, Value as Read};
-use hadal::file::{RopePairs, Weights};
+use hadal::file::{RopePairs, Texts, Weights};
 use hadal::quant::{FORMATS, Format};
 
 mod support {
@@ -103,10 +103,13 @@ fn every_value_type_is_read() {
         ("u64", Read::Unsigned(u64::MAX)),
         ("i64", Read::Signed(i64::MIN)),
         ("f64", Read::Float(1e-300)),
-        ("texts", Read::Array(Array::String(vec!["".into(), "b".into()]))),
+        ("texts", Read::Array(Array::String(["", "b"].into_iter().collect()))),
         ("floats", Read::Array(Array::Float(vec![0.5, -0.5]))),
         ("none", Read::Array(Array::Signed(vec![]))),
-        ("nested", Read::Array(Array::Array(vec![Array::Unsigned(vec![7]), Array::String(vec![])]))),
+        (
+            "nested",
+            Read::Array(Array::Array(vec![Array::Unsigned(vec![7]), Array::String(Texts::default())])),
+        ),
     ];
     let found: Vec<_> = weights.metadata.0.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
     assert_eq!(found, expected);

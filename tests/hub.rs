@@ -126,7 +126,7 @@ fn configs_become_keys() {
         (
             &slid,
             "qwen2.attention.layer_types",
-            Some(Value::Array(Array::String(vec!["full_attention".into(), "chunked_attention".into()]))),
+            Some(Value::Array(Array::String(["full_attention", "chunked_attention"].into_iter().collect()))),
         ),
         (&gemma, "general.architecture", Some(text("gemma3"))),
         (&gemma, "gemma3.embedding_length", Some(Value::Unsigned(2560))),

@@ -21,6 +21,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+use matmul::Before;
 use pool::Pool;
 
 /// What weights are multiplied with.
@@ -144,7 +145,7 @@ impl Backend for Cpu {
     }
 
     fn linear(&self, source: Source, layers: &[&Linear], out: &mut [Hidden]) -> Result<()> {
-        matmul::linear(self, source, layers, out, None)
+        matmul::linear(self, source, layers, out, Before::Replaced)
     }
 
     fn add_linear(
@@ -154,11 +155,11 @@ impl Backend for Cpu {
         layer: &Linear,
         norm: Option<&RmsNorm>,
     ) -> Result<()> {
-        let mut y = [Hidden::empty()];
         let Some(norm) = norm else {
-            return matmul::linear(self, source, &[layer], &mut y, Some(x));
+            return matmul::linear(self, source, &[layer], std::slice::from_mut(x), Before::AddedTo);
         };
-        matmul::linear(self, source, &[layer], &mut y, None)?;
+        let mut y = [Hidden::empty()];
+        matmul::linear(self, source, &[layer], &mut y, Before::Replaced)?;
         self.each_row(x, |row, x| rows::add_normed(self.isa, x, y[0].row(row), norm));
         Ok(())
     }

@@ -83,6 +83,8 @@ impl Parsed {
         let section = Section { start, alignment, end: bytes.len() };
         let placed = tensors::place(&mut r, &infos, section)?;
         check_end(&mut r, bytes, section, &infos, &placed)?;
+        // What was read up to here is in `metadata` and `infos`.
+        map::release(bytes, 0..start);
         let entries = infos.into_iter().zip(placed).map(|(info, placed)| entry(info, placed, bytes, start));
         Ok(Parsed { metadata, tensors: entries.collect(), bytes: bytes.len() as u64 })
     }

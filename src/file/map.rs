@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +22,23 @@ pub(super) fn map(path: &Path) -> Result<Bytes> {
         return Ok(Bytes::Static(&[]));
     }
     contents(&file).map_err(io)
+}
+
+/// Takes the pages of `range` out of this process's memory, as far as `bytes` are mapped: they were read and are not
+/// needed again. Whoever reads them all the same gets them from the file.
+pub(super) fn release(bytes: &Bytes, range: Range<usize>) {
+    #[cfg(unix)]
+    if let Bytes::Mapped(map, all) = bytes {
+        let start = all.start + range.start;
+        // SAFETY: the map is never written, so there is nothing in it that the file has not.
+        let released =
+            unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, range.len()) };
+        if let Err(error) = released {
+            tracing::debug!("pages that were read stay in memory: {error}");
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = (bytes, range);
 }
 
 #[cfg(any(unix, windows))]

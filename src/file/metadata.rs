@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use super::texts::Texts;
 use crate::error::{Error, Result};
 
 /// A metadata value. Integers of every width are widened, floats to f64.
@@ -33,7 +34,7 @@ pub enum Array {
     /// Booleans.
     Bool(Vec<bool>),
     /// Texts.
-    String(Vec<String>),
+    String(Texts),
     /// Arrays.
     Array(Vec<Array>),
 }
@@ -102,7 +103,7 @@ impl Metadata {
     }
 
     /// An array of texts.
-    pub fn strs(&self, key: &str) -> Result<Option<&[String]>> {
+    pub fn strs(&self, key: &str) -> Result<Option<&Texts>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Array(Array::String(values))) => Ok(Some(values)),

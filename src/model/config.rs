@@ -147,7 +147,7 @@ impl<'a> Keys<'a> {
         let value = match self.metadata.get(&self.of(name)) {
             None => return Ok(()),
             Some(Value::String(value)) => value.clone(),
-            Some(Value::Array(Array::String(values))) => values.join(", "),
+            Some(Value::Array(Array::String(values))) => values.iter().collect::<Vec<_>>().join(", "),
             Some(other) => format!("{other:?}"),
         };
         Err(Error::unsupported(what, value, ""))

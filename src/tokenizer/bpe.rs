@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn vocabulary(tokens: &[&str]) -> Vocabulary {
-        Vocabulary::new(tokens.iter().map(|&text| (Arc::from(text), Kind::Normal))).unwrap()
+        Vocabulary::new(tokens.iter().map(|&text| (text, Kind::Normal))).unwrap()
     }
 
     fn encode(bpe: &Bpe, vocabulary: &Vocabulary, word: &str) -> Vec<String> {
@@ -278,7 +278,7 @@ mod tests {
             ("<s", Kind::Normal),
             ("<s>", Kind::Control),
         ];
-        let vocabulary = Vocabulary::new(tokens.map(|(text, kind)| (Arc::from(text), kind))).unwrap();
+        let vocabulary = Vocabulary::new(tokens).unwrap();
         let merges = [("<", "s"), ("<s", ">")];
         let listed = Bpe::listed(&vocabulary, merges, true, Fallback::default()).unwrap();
         let scored = Bpe::scored(&[0.0; 5], Fallback::default()).unwrap();

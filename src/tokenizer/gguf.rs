@@ -1,7 +1,5 @@
 //! The tokenizer in the metadata of a GGUF file, keys `tokenizer.ggml.*`.
 
-use std::sync::Arc;
-
 use super::bpe::Bpe;
 use super::charsmap::Charsmap;
 use super::ends::{Ends, NAMES};
@@ -49,13 +47,10 @@ fn byte_level(metadata: &Metadata) -> Result<Parts> {
     });
     let cutting = pre::cutting(name)?;
     let merges = metadata.required(MERGES, metadata.strs(MERGES)?)?;
-    let mut pairs = Vec::with_capacity(merges.len());
-    for (line, merge) in merges.iter().enumerate() {
-        let pair = split_merge(merge);
-        pairs.push(
-            pair.ok_or_else(|| Error::key(MERGES, format!("entry {line}, {merge:?}, is not two texts")))?,
-        );
+    if let Some((line, merge)) = merges.iter().enumerate().find(|(_, merge)| split_merge(merge).is_none()) {
+        return Err(Error::key(MERGES, format!("entry {line}, {merge:?}, is not two texts")));
     }
+    let pairs = merges.iter().filter_map(split_merge);
     let fallback = Fallback { unknown: unknown(metadata, &vocabulary)?, ..Fallback::default() };
     let bpe = Bpe::listed(&vocabulary, pairs, cutting.whole_words, fallback)?;
     let mut ends = Ends { adds_bos: cutting.adds_bos, ..Ends::default() };
@@ -184,16 +179,16 @@ fn vocabulary(metadata: &Metadata) -> Result<Vocabulary> {
                     .ok_or_else(|| Error::key(TOKEN_TYPE, format!("there is no type {number}")))
             })
             .collect::<Result<Vec<_>>>()?,
-        None => tokens.iter().map(|text| kind_by_spelling(text)).collect(),
+        None => tokens.iter().map(kind_by_spelling).collect(),
     };
     Vocabulary::new(tokens.iter().zip(kinds).map(|(text, kind)| {
-        let control = looks_like_control(text) && (kind == Kind::User || NAMES.contains(&text.as_str()));
+        let control = looks_like_control(text) && (kind == Kind::User || NAMES.contains(&text));
         if control && kind == Kind::Normal {
             tracing::warn!(
                 "token {text:?} is text by its type, but ends answers by its name: taken for a control token"
             );
         }
-        (Arc::from(text.as_str()), if control { Kind::Control } else { kind })
+        (text, if control { Kind::Control } else { kind })
     }))
 }
 

@@ -1,7 +1,5 @@
 //! The tokenizer in `tokenizer.json`, the format of the `tokenizers` library, and what `tokenizer_config.json` adds to it.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 
 use super::bpe::Bpe;
@@ -139,7 +137,7 @@ fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary> {
     if len > count + MAX_UNUSED {
         return Err(Error::Tokenizer(format!("token {} in a vocabulary of {count}", len - 1)));
     }
-    let mut tokens: Vec<(Arc<str>, Kind)> = vec![(Arc::from(""), Kind::Unused); len];
+    let mut tokens: Vec<(&str, Kind)> = vec![("", Kind::Unused); len];
     for (text, id) in model.vocab.iter() {
         let kind = if Some(text) == model.unk_token.as_deref() || Some(id) == model.unk_id {
             Kind::Unknown
@@ -148,12 +146,12 @@ fn vocabulary(model: &ModelFile, added: &[AddedToken]) -> Result<Vocabulary> {
         } else {
             Kind::Normal
         };
-        tokens[id as usize] = (Arc::from(text), kind);
+        tokens[id as usize] = (text, kind);
     }
     for token in added {
         let control = token.special || looks_like_control(&token.content);
         let kind = if control { Kind::Control } else { Kind::User };
-        tokens[token.id as usize] = (Arc::from(token.content.as_str()), kind);
+        tokens[token.id as usize] = (&token.content, kind);
     }
     Vocabulary::new(tokens)
 }

@@ -109,8 +109,6 @@ impl Unigram {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::vocabulary::Kind;
     use super::*;
 
@@ -130,7 +128,7 @@ mod tests {
     #[test]
     fn the_greatest_sum_wins() {
         let kind = |text: &str| if text == "<unk>" { Kind::Unknown } else { Kind::Normal };
-        let vocabulary = Vocabulary::new(TOKENS.map(|(text, _)| (Arc::from(text), kind(text)))).unwrap();
+        let vocabulary = Vocabulary::new(TOKENS.map(|(text, _)| (text, kind(text)))).unwrap();
         let scores = TOKENS.map(|(_, score)| score).to_vec();
         let fallback = Fallback { unknown: Some(0), fuse: true, ..Fallback::default() };
         let model = Unigram::new(&vocabulary, scores.clone(), fallback).unwrap();

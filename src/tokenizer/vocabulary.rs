@@ -1,9 +1,12 @@
 //! The list of tokens: text, kind and id. A text that occurs twice belongs to its first id.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::error::{Error, Result};
+use crate::file::Texts;
 
 /// What a token is for. The numbers are GGUF's `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +43,11 @@ impl Kind {
 /// Tokens by id and ids by text.
 #[derive(Debug)]
 pub(super) struct Vocabulary {
-    tokens: Vec<(Arc<str>, Kind)>,
-    ids: HashMap<Arc<str>, u32>,
+    texts: Texts,
+    kinds: Vec<Kind>,
+    /// The first id of each text, found by the text.
+    ids: HashTable<u32>,
+    hasher: RandomState,
 }
 
 impl Vocabulary {
@@ -49,41 +55,45 @@ impl Vocabulary {
     ///
     /// # Errors
     /// [`Error::Tokenizer`] if there are none, or more than ids.
-    pub fn new(tokens: impl IntoIterator<Item = (Arc<str>, Kind)>) -> Result<Vocabulary> {
-        let tokens: Vec<_> = tokens.into_iter().collect();
-        if tokens.is_empty() {
+    pub fn new<'a>(tokens: impl IntoIterator<Item = (&'a str, Kind)>) -> Result<Vocabulary> {
+        let (mut texts, kinds): (Texts, Vec<Kind>) = tokens.into_iter().unzip();
+        texts.shrink_to_fit();
+        if texts.is_empty() {
             return Err(Error::Tokenizer("the vocabulary is empty".into()));
         }
-        if u32::try_from(tokens.len()).is_err() {
-            return Err(Error::Tokenizer(format!("{} tokens are more than 32-bit ids", tokens.len())));
+        if u32::try_from(texts.len()).is_err() {
+            return Err(Error::Tokenizer(format!("{} tokens are more than 32-bit ids", texts.len())));
         }
-        let mut ids = HashMap::with_capacity(tokens.len());
-        for (id, (text, _)) in tokens.iter().enumerate() {
-            if !text.is_empty() {
-                ids.entry(Arc::clone(text)).or_insert(id as u32);
+        let hasher = RandomState::new();
+        let text_of = |id: u32| texts.get(id as usize).unwrap_or_default();
+        let mut ids = HashTable::with_capacity(texts.len());
+        for (id, text) in (0..).zip(texts.iter()).filter(|(_, text)| !text.is_empty()) {
+            let hash = |&id: &u32| hasher.hash_one(text_of(id));
+            if let Entry::Vacant(place) = ids.entry(hash(&id), |&other| text_of(other) == text, hash) {
+                place.insert(id);
             }
         }
-        Ok(Vocabulary { tokens, ids })
+        Ok(Vocabulary { texts, kinds, ids, hasher })
     }
 
     /// Ids run from 0 to this, exclusive.
     pub fn len(&self) -> usize {
-        self.tokens.len()
+        self.texts.len()
     }
 
     /// The text of `id` as the file spells it.
     pub fn token(&self, id: u32) -> Option<&str> {
-        self.tokens.get(id as usize).map(|(text, _)| &**text).filter(|text| !text.is_empty())
+        self.texts.get(id as usize).filter(|text| !text.is_empty())
     }
 
     /// What `id` is for; [`Kind::Unused`] if it is out of range.
     pub fn kind(&self, id: u32) -> Kind {
-        self.tokens.get(id as usize).map_or(Kind::Unused, |&(_, kind)| kind)
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
     }
 
     /// The id of the token spelled `text`.
     pub fn id(&self, text: &str) -> Option<u32> {
-        self.ids.get(text).copied()
+        self.ids.find(self.hasher.hash_one(text), |&id| self.token(id) == Some(text)).copied()
     }
 
     /// The id of the token that `text` may become when it is split.
@@ -98,7 +108,7 @@ impl Vocabulary {
 
     /// Id, text and kind of each token.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &str, Kind)> {
-        self.tokens.iter().enumerate().map(|(id, (text, kind))| (id as u32, &**text, *kind))
+        (0..).zip(self.texts.iter()).zip(&self.kinds).map(|((id, text), &kind)| (id, text, kind))
     }
 
     /// Whether `id` is left out when tokens become text again.
@@ -140,7 +150,7 @@ mod tests {
     #[test]
     fn the_first_of_two_equal_texts_keeps_its_id() {
         let tokens = [("a", Kind::Normal), ("a", Kind::Control), ("", Kind::Unused)];
-        let vocabulary = Vocabulary::new(tokens.map(|(text, kind)| (Arc::from(text), kind))).unwrap();
+        let vocabulary = Vocabulary::new(tokens).unwrap();
         assert_eq!(vocabulary.id("a"), Some(0));
         assert_eq!((vocabulary.token(1), vocabulary.token(2), vocabulary.token(3)), (Some("a"), None, None));
         assert_eq!(vocabulary.kind(9), Kind::Unused);

@@ -27,7 +27,7 @@ pub fn text(text: &str) -> Value {
 }
 
 pub fn texts<T: AsRef<str>>(texts: &[T]) -> Value {
-    Value::Array(Array::String(texts.iter().map(|text| text.as_ref().to_owned()).collect()))
+    Value::Array(Array::String(texts.iter().collect()))
 }
 
 pub fn numbers(numbers: &[i64]) -> Value {

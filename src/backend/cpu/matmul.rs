@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
+use super::Cpu;
 use super::matrix::{Block, Matrix};
 use super::source::Input;
-use super::{Cpu, rows};
 use crate::backend::{Hidden, Linear, MOST_TOGETHER, Source};
 use crate::error::{Error, Result};
 use crate::quant::panel::{self, Multiply, Scratch};
@@ -18,13 +18,22 @@ const ROW_STEP: usize = 16;
 /// Bytes of weights of a task: half a second-level cache or less, and microseconds of work.
 const TASK_BYTES: usize = 64 * 1024;
 
-/// The products of `layers` with `source`, written to `out`; that of the first layer is added to `add_to`.
+/// What becomes of the numbers that were where a product goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Before {
+    /// They are replaced: the place is made for the product.
+    Replaced,
+    /// The product is added to them.
+    AddedTo,
+}
+
+/// The products of `layers` with `source`, written to `out`.
 pub fn linear(
     cpu: &Cpu,
     source: Source,
     layers: &[&Linear],
     out: &mut [Hidden],
-    mut add_to: Option<&mut Hidden>,
+    before: Before,
 ) -> Result<()> {
     assert!(layers.len() == out.len() && out.len() <= MOST_TOGETHER, "one output a layer");
     let tokens = source.rows();
@@ -45,12 +54,13 @@ pub fn linear(
     }
     let mut jobs = [const { None::<Job> }; MOST_TOGETHER];
     for ((job, product), out) in jobs.iter_mut().zip(products.into_iter().flatten()).zip(out) {
-        *out = cpu.spares.take(tokens, product.weight.rows());
+        if before == Before::Replaced {
+            *out = cpu.spares.take(tokens, product.weight.rows());
+        }
         let input = inputs.iter().flatten().find(|input| std::ptr::eq(input.format, product.input));
         let input = input.expect("quantized above");
-        let add_to = add_to.take().map(Matrix::new);
         let per_task = rows_per_task(product.weight, tokens, cpu.threads());
-        *job = Some(Job { product, input, out: Matrix::new(out), add_to, per_task });
+        *job = Some(Job { product, input, out: Matrix::new(out), before, per_task });
     }
     run(cpu, &jobs);
     Ok(())
@@ -71,7 +81,7 @@ fn run(cpu: &Cpu, jobs: &[Option<Job>; MOST_TOGETHER]) {
         let mut task = part;
         for job in jobs.iter().flatten() {
             if task < job.tasks() {
-                return job.run(cpu, task, &mut scratch[0]);
+                return job.run(task, &mut scratch[0]);
             }
             task -= job.tasks();
         }
@@ -83,7 +93,7 @@ struct Job<'a> {
     product: Product<'a>,
     input: &'a Input,
     out: Matrix<'a>,
-    add_to: Option<Matrix<'a>>,
+    before: Before,
     /// Weight rows.
     per_task: usize,
 }
@@ -94,20 +104,34 @@ impl Job<'_> {
     }
 
     /// Task `task` of this job, once in a region.
-    fn run(&self, cpu: &Cpu, task: usize, scratch: &mut Scratch) {
+    fn run(&self, task: usize, scratch: &mut Scratch) {
         let first = task * self.per_task;
         let rows = first..self.product.weight.rows().min(first + self.per_task);
         let tokens = self.input.rows();
         // SAFETY: tasks have different rows of the weights, which are columns here, and each is run once.
-        let mut out = unsafe { self.out.block(0..tokens, rows.clone()) };
-        self.product.multiply(rows.clone(), self.input, &mut out, scratch);
-        if let Some(bias) = self.product.bias {
-            (0..tokens).for_each(|token| rows::add(cpu.isa, out.row(token), &bias[rows.clone()]));
-        }
-        if let Some(x) = &self.add_to {
-            // SAFETY: as above; it is another matrix.
-            let mut x = unsafe { x.block(0..tokens, rows) };
-            (0..tokens).for_each(|token| rows::add(cpu.isa, x.row(token), out.row(token)));
+        let block = unsafe { self.out.block(0..tokens, rows.clone()) };
+        let bias = self.product.bias.map(|bias| &bias[rows.clone()]);
+        let mut out = Target { block, bias, before: self.before };
+        self.product.multiply(rows, self.input, &mut out, scratch);
+    }
+}
+
+/// Where the products of a task go.
+struct Target<'a> {
+    /// Tokens × rows of weights.
+    block: Block<'a>,
+    bias: Option<&'a [f32]>,
+    before: Before,
+}
+
+impl Target<'_> {
+    /// Takes the `dots` of `token` with the rows from `first` on, once: before + (dot + bias).
+    #[inline]
+    fn put(&mut self, token: usize, first: usize, dots: &[f32]) {
+        let out = &mut self.block.row(token)[first..][..dots.len()];
+        for (i, (out, &dot)) in out.iter_mut().zip(dots).enumerate() {
+            let sum = self.bias.map_or(dot, |bias| dot + bias[first + i]);
+            *out = if self.before == Before::AddedTo { *out + sum } else { sum };
         }
     }
 }
@@ -142,33 +166,33 @@ impl<'a> Product<'a> {
         Ok(Product { weight, row_bytes, bias, input, dot, panel })
     }
 
-    /// The weight rows `rows` with all tokens: `out` is tokens × rows.
-    fn multiply(&self, rows: Range<usize>, input: &Input, out: &mut Block, scratch: &mut Scratch) {
+    /// The weight rows `rows` with all tokens.
+    fn multiply(&self, rows: Range<usize>, input: &Input, out: &mut Target, scratch: &mut Scratch) {
         let first = rows.start;
         let weights = &self.weight.bytes()[first * self.row_bytes..rows.end * self.row_bytes];
         if let Some((panel, inputs)) = self.panel.and_then(|panel| Some((panel, input.panel(panel)?))) {
             for (i, weights) in weights.chunks(panel::ROWS * self.row_bytes).enumerate() {
-                panel.run(weights, inputs, scratch, |token, dots| {
-                    out.row(token)[i * panel::ROWS..][..dots.len()].copy_from_slice(dots);
-                });
+                panel.run(weights, inputs, scratch, |token, dots| out.put(token, i * panel::ROWS, dots));
             }
             return;
         }
         for token in 0..input.rows() {
-            self.dots(weights, input.row(token), out.row(token));
+            self.dots(weights, input.row(token), |first, dots| out.put(token, first, dots));
         }
     }
 
-    /// All of `weights` with one input, four rows at a time.
-    fn dots(&self, weights: &[u8], input: &[u8], out: &mut [f32]) {
+    /// All of `weights` with one input, four rows at a time: `out(row, dots)` is called in order of the rows.
+    fn dots(&self, weights: &[u8], input: &[u8], mut out: impl FnMut(usize, &[f32])) {
+        let mut first = 0;
         let mut fours = weights.chunks_exact(4 * self.row_bytes);
-        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
-        for (out, weights) in out_fours.iter_mut().zip(&mut fours) {
+        for weights in &mut fours {
             let row = |i: usize| &weights[i * self.row_bytes..][..self.row_bytes];
-            *out = self.dot.rows4([row(0), row(1), row(2), row(3)], input);
+            out(first, &self.dot.rows4([row(0), row(1), row(2), row(3)], input));
+            first += 4;
         }
-        for (out, weights) in out_rest.iter_mut().zip(fours.remainder().chunks_exact(self.row_bytes)) {
-            *out = self.dot.call(weights, input);
+        for weights in fours.remainder().chunks_exact(self.row_bytes) {
+            out(first, &[self.dot.call(weights, input)]);
+            first += 1;
         }
     }
 }

@@ -84,14 +84,6 @@ per_isa! {
 }
 
 per_isa! {
-    pub fn add(x: &mut [f32], y: &[f32]) {
-        for (x, y) in x.iter_mut().zip(y) {
-            *x += y;
-        }
-    }
-}
-
-per_isa! {
     pub fn softcap(values: &mut [f32], cap: f32) {
         for value in values {
             *value = cap * math::tanh(*value / cap);

@@ -67,21 +67,27 @@ fn value(value: &Value, full: bool) -> Json {
 
 fn array(values: &Array, full: bool) -> Json {
     match values {
-        Array::Unsigned(values) => list("unsigned", values, full, |value| (*value).into()),
-        Array::Signed(values) => list("signed", values, full, |value| (*value).into()),
-        Array::Float(values) => list("float", values, full, |value| number(*value)),
-        Array::Bool(values) => list("bool", values, full, |value| (*value).into()),
-        Array::String(values) => list("string", values, full, |value| value.as_str().into()),
-        Array::Array(values) => list("array", values, full, |value| array(value, full)),
+        Array::Unsigned(values) => list("unsigned", values.iter(), full, |value| (*value).into()),
+        Array::Signed(values) => list("signed", values.iter(), full, |value| (*value).into()),
+        Array::Float(values) => list("float", values.iter(), full, |value| number(*value)),
+        Array::Bool(values) => list("bool", values.iter(), full, |value| (*value).into()),
+        Array::String(values) => list("string", values.iter(), full, Json::from),
+        Array::Array(values) => list("array", values.iter(), full, |value| array(value, full)),
     }
 }
 
-fn list<T>(kind: &str, values: &[T], full: bool, json: impl Fn(&T) -> Json) -> Json {
-    if full || values.len() <= SHORT {
-        return values.iter().map(json).collect();
+fn list<T>(
+    kind: &str,
+    values: impl ExactSizeIterator<Item = T>,
+    full: bool,
+    json: impl Fn(T) -> Json,
+) -> Json {
+    let len = values.len();
+    if full || len <= SHORT {
+        return values.map(json).collect();
     }
-    let first: Json = values[..SHORT].iter().map(json).collect();
-    json!({"type": kind, "len": values.len(), "first": first})
+    let first: Json = values.take(SHORT).map(json).collect();
+    json!({"type": kind, "len": len, "first": first})
 }
 
 /// NaN and the infinities, which JSON lacks, become null.

@@ -101,20 +101,21 @@ fn value(value: &Value, full: bool) -> String {
 
 fn array(values: &Array, full: bool) -> String {
     match values {
-        Array::Unsigned(values) => list(values, full, u64::to_string),
-        Array::Signed(values) => list(values, full, i64::to_string),
-        Array::Float(values) => list(values, full, |value| number(*value)),
-        Array::Bool(values) => list(values, full, bool::to_string),
-        Array::String(values) => list(values, full, |text| format!("\"{}\"", cut(text, full))),
-        Array::Array(values) => list(values, full, |values| array(values, full)),
+        Array::Unsigned(values) => list(values.iter(), full, u64::to_string),
+        Array::Signed(values) => list(values.iter(), full, i64::to_string),
+        Array::Float(values) => list(values.iter(), full, |value| number(*value)),
+        Array::Bool(values) => list(values.iter(), full, bool::to_string),
+        Array::String(values) => list(values.iter(), full, |text| format!("\"{}\"", cut(text, full))),
+        Array::Array(values) => list(values.iter(), full, |values| array(values, full)),
     }
 }
 
-fn list<T>(values: &[T], full: bool, text: impl Fn(&T) -> String) -> String {
-    let shown = if full { values.len() } else { values.len().min(LONGEST_ARRAY) };
-    let mut list: Vec<_> = values[..shown].iter().map(text).collect();
-    if shown < values.len() {
-        list.push(format!("... {} in all", grouped(values.len() as u64)));
+fn list<T>(values: impl ExactSizeIterator<Item = T>, full: bool, text: impl Fn(T) -> String) -> String {
+    let len = values.len();
+    let shown = if full { len } else { len.min(LONGEST_ARRAY) };
+    let mut list: Vec<_> = values.take(shown).map(text).collect();
+    if shown < len {
+        list.push(format!("... {} in all", grouped(len as u64)));
     }
     format!("[{}]", list.join(", "))
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// What an array may take in memory beyond the length of its file. Numbers are widened to 8 bytes and an empty
-/// text takes 24, so that an array may outgrow the bytes it was read from; no real vocabulary comes near this.
+/// What an array may take in memory beyond the length of its file. Numbers are widened to 8 bytes and an array in an
+/// array takes 32, so that an array may outgrow the bytes it was read from; no real vocabulary comes near this.
 const WIDENED_BEYOND_FILE: usize = 1 << 20;
 
 /// A position in a file.
@@ -25,6 +25,11 @@ impl<'a> Cursor<'a> {
     /// Bytes from the start of the file to the next field.
     pub fn position(&self) -> usize {
         self.position
+    }
+
+    /// Returns to `start`, where a field that was read already begins.
+    pub fn go_back(&mut self, start: usize) {
+        self.position = self.position.min(start);
     }
 
     /// The next `count` bytes.

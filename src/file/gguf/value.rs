@@ -2,6 +2,7 @@
 
 use super::cursor::Cursor;
 use crate::error::Result;
+use crate::file::Texts;
 use crate::file::metadata::{Array, Value};
 
 /// The smallest value: one byte.
@@ -23,14 +24,16 @@ pub(super) fn read(r: &mut Cursor) -> Result<Value> {
     if kind == ARRAY {
         return read_array(r, 0).map(Value::Array);
     }
+    if kind == STRING {
+        return r.text("values", u64::MAX).map(|text| Value::String(text.to_owned()));
+    }
     // A scalar is stored like an array of one value without the length.
     Ok(match read_values(r, kind, 1, 0)? {
         Array::Unsigned(values) => Value::Unsigned(values[0]),
         Array::Signed(values) => Value::Signed(values[0]),
         Array::Float(values) => Value::Float(values[0]),
         Array::Bool(values) => Value::Bool(values[0]),
-        Array::String(mut values) => Value::String(values.swap_remove(0)),
-        array @ Array::Array(_) => Value::Array(array),
+        array @ (Array::String(_) | Array::Array(_)) => Value::Array(array),
     })
 }
 
@@ -78,10 +81,17 @@ fn read_bools(r: &mut Cursor, count: u64) -> Result<Vec<bool>> {
     Ok(bytes.iter().map(|&byte| byte == 1).collect())
 }
 
-fn read_texts(r: &mut Cursor, count: u64) -> Result<Vec<String>> {
-    let mut texts = r.room(count, size_of::<u64>())?;
+fn read_texts(r: &mut Cursor, count: u64) -> Result<Texts> {
+    let start = r.position();
+    r.fits(start, "length", count, size_of::<u64>())?;
+    let mut bytes = 0;
     for _ in 0..count {
-        texts.push(r.text("values", u64::MAX)?.to_owned());
+        bytes += r.text("values", u64::MAX)?.len();
+    }
+    r.go_back(start);
+    let mut texts = Texts::with_capacity(count as usize, bytes);
+    for _ in 0..count {
+        texts.push(r.text("values", u64::MAX)?);
     }
     Ok(texts)
 }

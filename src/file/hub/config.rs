@@ -120,7 +120,7 @@ impl Config {
             return;
         };
         // As GGUF has it: whether each layer has a window. Kinds that are neither are kept by name.
-        if layers.iter().all(|layer| ["sliding_attention", "full_attention"].contains(&layer.as_str())) {
+        if layers.iter().all(|layer| ["sliding_attention", "full_attention"].contains(&layer)) {
             let sliding = layers.iter().map(|layer| layer == "sliding_attention").collect();
             keys.replace("attention.sliding_window_pattern", Value::Array(Array::Bool(sliding)));
         } else {
@@ -199,7 +199,7 @@ pub(super) fn value(json: &Json) -> Option<Value> {
 }
 
 fn array(values: &[Json]) -> Option<Array> {
-    let texts = || values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>();
+    let texts = || values.iter().map(Json::as_str).collect::<Option<_>>();
     let unsigned = || values.iter().map(Json::as_u64).collect::<Option<_>>();
     let floats = || values.iter().map(Json::as_f64).collect::<Option<_>>();
     let bools = || values.iter().map(Json::as_bool).collect::<Option<_>>();
