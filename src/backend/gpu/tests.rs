@@ -1,9 +1,17 @@
-//! Every permutation that the backend may ask for is good WGSL.
+//! Every permutation that the backend may ask for is good WGSL, and good in the languages of all drivers.
+
+use std::collections::BTreeMap;
+
+use naga::Module;
+use naga::valid::{ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 use super::WORKGROUP;
 use super::compose::Permutation;
 use super::kernels::{KERNELS, Kernel};
 use crate::quant::{FORMATS, Format};
+use translate::{TARGETS, Target};
+
+mod translate;
 
 /// Flag sets that exclude each other, and what stands beside them.
 fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
@@ -44,33 +52,56 @@ fn consts() -> Vec<(&'static str, u32)> {
     sizes.into_iter().chain(heads).collect()
 }
 
-#[test]
-fn every_permutation_is_valid_at_the_floor() {
-    let mut count = 0;
-    let mut wrong = Vec::new();
+/// Every permutation with what naga makes of it.
+fn each_permutation(mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>)) {
     for kernel in KERNELS {
         for flags in flag_sets(kernel) {
             for quant in formats(kernel, &flags) {
                 let permutation = Permutation { quant, flags: flags.clone(), consts: consts() };
-                count += 1;
-                if let Err(error) = validate(kernel, &permutation) {
-                    wrong.push(format!("{} {quant:?} {flags:?}: {error}", kernel.name));
-                }
+                let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
+                let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
+                check(kernel, &permutation, composed.and_then(parse));
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[..wrong.len().min(12)].join("\n"));
-    assert!(count > 500, "{count}");
 }
 
-fn validate(kernel: &Kernel, permutation: &Permutation) -> Result<(), String> {
-    let composed = kernel.compose(permutation).map_err(|error| error.to_string())?;
-    let module = kernel.parse(&composed).map_err(|error| error.to_string())?;
-    let capabilities = naga::valid::Capabilities::empty();
-    let mut validator = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
-    validator.validate(&module).map_err(|error| error.emit_to_string(&composed.text))?;
-    let names: Vec<_> = module.entry_points.iter().map(|entry| entry.name.as_str()).collect();
-    if names == [kernel.name] { Ok(()) } else { Err(format!("entry points {names:?}")) }
+fn validate(module: &Module, target: &Target) -> Result<ModuleInfo, String> {
+    let mut validator = Validator::new(ValidationFlags::all(), target.capabilities);
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    validator.validate(module).map_err(|error| error.emit_to_string(""))
+}
+
+#[test]
+fn every_permutation_is_valid_and_translated() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    each_permutation(|kernel, permutation, module| {
+        for target in &TARGETS {
+            count += 1;
+            let check = |module: &Module| {
+                let info = validate(module, target)?;
+                translate::all(module, &info, kernel.name, target)
+            };
+            if let Err(error) = module.as_ref().map_err(Clone::clone).and_then(check) {
+                let Permutation { quant, flags, .. } = permutation;
+                wrong.push(format!("{}, {} {quant:?} {flags:?}: {error}", target.name, kernel.name));
+            }
+        }
+    });
+    assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[..wrong.len().min(12)].join("\n"));
+    assert!(count > 1000, "{count}");
+}
+
+/// One line an interface, with the permutations that have it counted.
+#[test]
+fn interfaces_are_as_they_were() {
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    each_permutation(|_, _, module| {
+        let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
+        *found.entry(interface).or_default() += 1;
+    });
+    let lines: Vec<_> = found.iter().map(|(interface, count)| format!("{interface} ({count})")).collect();
+    insta::assert_snapshot!(lines.join("\n"));
 }
 
 #[test]
