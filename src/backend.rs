@@ -131,6 +131,11 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         Ok(x)
     }
 
+    /// The most rows of `columns` that one operation may make.
+    fn most_rows(&self, _columns: usize) -> usize {
+        usize::MAX
+    }
+
     /// Drops all rows but the last.
     fn keep_last_row(&self, x: &mut Hidden) -> Result<()> {
         x.keep_last_row();
@@ -173,4 +178,10 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
 
     /// cap · tanh(x / cap).
     fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()>;
+
+    /// The GPU that runs the operations.
+    #[cfg(feature = "gpu")]
+    fn gpu(&self) -> Option<&gpu::Device> {
+        None
+    }
 }

@@ -72,7 +72,7 @@ impl KvCache {
 
     /// Bytes that a full cache takes.
     pub fn bytes(&self) -> u64 {
-        self.layers.iter().map(|layer| layer.capacity_bytes(self.context)).sum()
+        self.layers.iter().map(LayerCache::bytes).sum()
     }
 
     /// Layer `index`.
@@ -143,9 +143,9 @@ impl LayerCache {
         })
     }
 
-    fn capacity_bytes(&self, context: usize) -> u64 {
-        let rows = self.shape.window.map_or(context, |window| context.min(window + 2 * WINDOW_SLACK));
-        2 * (rows * self.row_bytes * self.shape.heads) as u64
+    /// Bytes that it takes when it is full.
+    pub fn bytes(&self) -> u64 {
+        2 * (self.capacity * self.row_bytes * self.shape.heads) as u64
     }
 
     /// Rows that a device has room for.

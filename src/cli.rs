@@ -13,6 +13,7 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
+mod folder;
 mod formats;
 mod inspect;
 mod interrupt;
@@ -60,7 +61,7 @@ hadal --help lists all commands, hadal run --help all flags of one.
 ";
 
 /// Flags of llama.cpp that clap cannot spell: several letters after one dash.
-const LONG_WITH_ONE_DASH: &[(&str, &str)] = &[("-sys", "--system")];
+const LONG_WITH_ONE_DASH: &[(&str, &str)] = &[("-sys", "--system"), ("-ngl", "--gpu-layers")];
 
 /// Runs the program and gives its exit code.
 pub fn main() -> ExitCode {
@@ -76,9 +77,11 @@ pub fn main() -> ExitCode {
 
 impl Program {
     fn run(self) -> anyhow::Result<()> {
+        let messages = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal());
         if self.verbose {
-            let messages = tracing_subscriber::fmt().with_writer(stderr).with_ansi(stderr().is_terminal());
             messages.with_max_level(tracing::Level::DEBUG).init();
+        } else {
+            messages.with_max_level(tracing::Level::WARN).without_time().with_target(false).init();
         }
         match &self.command {
             None => Ok(stdout().write_all(WELCOME.as_bytes())?),

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::backend::cpu::{Activations, Cpu};
+use crate::backend::cpu::Cpu;
 use crate::backend::{Backend, Hidden};
 use crate::cache::{CacheType, KvCache};
 use crate::error::{Error, Result};
 use crate::file::Weights;
-use crate::model::{self, Model, Outputs};
+use crate::model::{Model, Outputs, Split};
 use crate::sample::Sampling;
 use crate::simd::Isa;
 use crate::template::Template;
@@ -18,65 +18,21 @@ use crate::tokenizer::{Special, Tokenizer};
 
 mod chat;
 mod generation;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod info;
+mod options;
+mod placement;
 
 pub use chat::{Chat, Reply};
 pub use generation::{Finish, Generation, Stats};
 pub use info::Info;
+pub use options::{Device, Options};
+pub use placement::GpuLayers;
+use placement::{Offload, Placed, place};
 
 /// The Austen model, which is part of every program that calls [`Engine::embedded`].
 static AUSTEN: &[u8] = include_bytes!("../models/austen/austen-q8_0.gguf");
-
-/// What runs a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Device {
-    /// The CPU.
-    #[default]
-    Cpu,
-    /// The best GPU that there is, or an error.
-    Gpu,
-    /// The best GPU, if it is no software device and passes its self-test, else the CPU.
-    Auto,
-}
-
-/// How a model is run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Tokens that fit in the conversation; by default what the model was trained for, at most 8192.
-    pub context: Option<usize>,
-    /// What runs the model.
-    pub device: Device,
-    /// Threads; by default one a core.
-    pub threads: Option<usize>,
-    /// Instruction set; by default the fastest one, or what `HADAL_ISA` says. Never changes a result.
-    pub isa: Option<Isa>,
-    /// What weights are multiplied with.
-    pub activations: Activations,
-    /// Whether weights are repacked for prompts, some rows at a time: faster, the same bits. See `Cpu::with_repack`.
-    pub repack: bool,
-    /// How keys and values are stored.
-    pub cache: CacheType,
-    /// Tokens of a prompt that are computed together; never changes a result.
-    pub batch: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            context: None,
-            device: Device::default(),
-            threads: None,
-            isa: None,
-            activations: Activations::default(),
-            repack: true,
-            cache: CacheType::default(),
-            batch: 256,
-        }
-    }
-}
-
-/// The context when none is asked for: long trained contexts would reserve gigabytes.
-const DEFAULT_CONTEXT: usize = 8192;
 
 /// Stops a computation from another thread: a Ctrl-C handler, a button.
 #[derive(Clone, Debug, Default)]
@@ -99,11 +55,14 @@ impl Interrupt {
 pub struct Engine {
     model: Arc<dyn Model>,
     cpu: Cpu,
-    /// What runs the model, unless that is the CPU.
-    gpu: Option<(String, Arc<dyn Backend>)>,
+    /// What runs layers of the model beside the CPU.
+    gpu: Option<Offload>,
+    /// Whether the CPU takes over if the GPU fails.
+    replaceable: bool,
     tokenizer: Tokenizer,
     template: Option<Template>,
     cache: KvCache,
+    cache_type: CacheType,
     /// What the cache holds.
     tokens: Vec<u32>,
     /// One row.
@@ -149,9 +108,30 @@ impl Engine {
     /// # Errors
     /// As [`Engine::open_with`].
     pub fn from_weights(weights: &Weights, options: &Options) -> Result<Engine> {
-        let model = model::load(weights)?;
+        Engine::build(weights, options, |placed, cpu| place(placed, weights, options, cpu))
+    }
+
+    /// As [`Engine::from_weights`], on a device that others may use, too.
+    ///
+    /// # Errors
+    /// As [`Engine::open_with`]; [`Error::GpuMemory`] if the model doesn't fit.
+    #[cfg(feature = "gpu")]
+    pub fn on_device(
+        weights: &Weights,
+        options: &Options,
+        device: &Arc<crate::backend::gpu::Device>,
+    ) -> Result<Engine> {
+        Engine::build(weights, options, |placed, cpu| gpu::offload(placed, weights, options, cpu, device))
+    }
+
+    fn build(
+        weights: &Weights,
+        options: &Options,
+        place: impl FnOnce(&mut Placed, &Cpu) -> Result<()>,
+    ) -> Result<Engine> {
+        let mut placed = Placed::new(weights, options)?;
         let tokenizer = Tokenizer::from_weights(weights)?;
-        let vocab = model.config().vocab;
+        let vocab = placed.model.config().vocab;
         if tokenizer.vocab_len() > vocab {
             let message = format!("{} tokens, but the model has rows for {vocab}", tokenizer.vocab_len());
             return Err(Error::Tokenizer(message));
@@ -159,18 +139,22 @@ impl Engine {
         if options.batch == 0 {
             return Err(Error::option("--batch-size", "0 tokens: at least 1 is needed"));
         }
-        let context = context(model.config().context, options.context)?;
         let cpu = Cpu::new(options.threads, options.isa, options.activations)?.with_repack(options.repack);
-        let cache = KvCache::new(&model.cache_shape(), options.cache, context)?;
+        place(&mut placed, &cpu)?;
+        let Placed { model, cache, gpu } = placed;
+        // The widest rows are those of the feed-forward, gate and input side by side.
+        let most = gpu.as_ref().map_or(usize::MAX, |gpu| gpu.ops.most_rows(2 * model.config().inner));
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),
+            replaceable: options.device == Device::Auto,
+            cache_type: options.cache,
             template: Template::from_metadata(&weights.metadata)?,
-            tokens: Vec::with_capacity(context),
+            tokens: Vec::with_capacity(cache.context()),
             logits: Hidden::empty(),
-            batch: options.batch,
+            batch: options.batch.min(most).max(1),
             interrupt: Interrupt::default(),
             model,
-            gpu: gpu(options)?,
+            gpu,
             cpu,
             tokenizer,
             cache,
@@ -204,7 +188,18 @@ impl Engine {
 
     /// What runs the model: `cpu`, or the GPU's name.
     pub fn device(&self) -> &str {
-        self.gpu.as_ref().map_or("cpu", |(name, _)| name)
+        self.gpu.as_ref().map_or("cpu", |gpu| &gpu.name)
+    }
+
+    /// The GPU that runs the model, to count and time what it does.
+    #[cfg(feature = "gpu")]
+    pub fn gpu(&self) -> Option<&crate::backend::gpu::Device> {
+        self.gpu.as_ref().and_then(|gpu| gpu.ops.gpu())
+    }
+
+    /// How many of the model's layers run on the GPU.
+    pub fn gpu_layers(&self) -> usize {
+        self.gpu.as_ref().map_or(0, |gpu| self.info.layers - gpu.first)
     }
 
     /// The instruction set in use.
@@ -241,7 +236,7 @@ impl Engine {
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.check(tokens)?;
         for batch in tokens.chunks(self.batch) {
-            self.logits = self.forward(batch, Outputs::Last)?;
+            self.logits = self.forward(batch, Outputs::Last, |logits, ops| ops.fetch(logits))?;
         }
         Ok(self.logits.values())
     }
@@ -261,10 +256,13 @@ impl Engine {
     pub fn score(&mut self, tokens: &[u32]) -> Result<Hidden> {
         self.check(tokens)?;
         let mut values = Vec::new();
-        for batch in tokens.chunks(self.batch) {
-            values.extend_from_slice(self.forward(batch, Outputs::All)?.values());
+        let vocab = self.model.config().vocab;
+        let most = self.gpu.as_ref().map_or(usize::MAX, |gpu| gpu.ops.most_rows(vocab));
+        for batch in tokens.chunks(self.batch.min(most).max(1)) {
+            let logits = self.forward(batch, Outputs::All, |logits, ops| ops.fetch(logits))?;
+            values.extend_from_slice(logits.values());
         }
-        Ok(Hidden::new(values, self.model.config().vocab))
+        Ok(Hidden::new(values, vocab))
     }
 
     /// Continues `prompt`; control tokens spelled in it are plain text. Whatever the cache shares with the prompt
@@ -306,16 +304,47 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs the model; if it fails the cache is as before.
-    fn forward(&mut self, tokens: &[u32], outputs: Outputs) -> Result<Hidden> {
-        let ops: &dyn Backend = match &self.gpu {
-            Some((_, gpu)) => &**gpu,
-            None => &self.cpu,
-        };
-        match self.model.forward(tokens, &mut self.cache, outputs, ops) {
-            Ok(logits) => {
+    /// Runs the model and reads the logits; if it fails the cache is as before. Where the CPU may take over from a GPU that fails, it does.
+    fn forward<T>(
+        &mut self,
+        tokens: &[u32],
+        outputs: Outputs,
+        read: impl Fn(Hidden, &dyn Backend) -> Result<T>,
+    ) -> Result<T> {
+        match self.run(tokens, outputs, &read) {
+            Err(error @ (Error::Gpu { .. } | Error::GpuMemory { .. } | Error::Shader { .. }))
+                if self.replaceable && self.gpu.is_some() =>
+            {
+                tracing::warn!("the model runs on the CPU from here on: {error}");
+                self.leave_gpu()?;
+                self.run(tokens, outputs, &read)
+            }
+            other => other,
+        }
+    }
+
+    /// Goes on without the GPU: what its cache held is computed again.
+    fn leave_gpu(&mut self) -> Result<()> {
+        self.gpu = None;
+        self.cache = KvCache::new(&self.model.cache_shape(), self.cache_type, self.cache.context())?;
+        for batch in std::mem::take(&mut self.tokens).chunks(self.batch) {
+            self.run(batch, Outputs::Last, &|_, _| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    fn run<T>(
+        &mut self,
+        tokens: &[u32],
+        outputs: Outputs,
+        read: &impl Fn(Hidden, &dyn Backend) -> Result<T>,
+    ) -> Result<T> {
+        let on = self.gpu.as_ref().map_or(Split::none(&self.cpu), |gpu| gpu.split(&self.cpu));
+        let computed = self.model.forward(tokens, &mut self.cache, outputs, on);
+        match computed.and_then(|logits| read(logits, on.rest)) {
+            Ok(read) => {
                 self.tokens.extend_from_slice(tokens);
-                Ok(logits)
+                Ok(read)
             }
             Err(error) => {
                 let position = self.tokens.len();
@@ -323,54 +352,5 @@ impl Engine {
                 Err(error)
             }
         }
-    }
-}
-
-/// The GPU and its name, if one is asked for.
-#[cfg(feature = "gpu")]
-fn gpu(options: &Options) -> Result<Option<(String, Arc<dyn Backend>)>> {
-    use crate::backend::gpu::{self, Gpu};
-    if options.device == Device::Cpu {
-        return Ok(None);
-    }
-    let open = || -> Result<(String, Arc<dyn Backend>)> {
-        let adapters = gpu::adapters();
-        let wanted = |adapter: &&gpu::Adapter| options.device == Device::Gpu || gpu::is_hardware(adapter);
-        let adapter = adapters.iter().find(wanted);
-        let adapter = adapter.ok_or_else(|| Error::option("--device", "gpu: none was found"))?;
-        let device = Arc::new(gpu::Device::open(adapter, false)?);
-        gpu::check::require(&device)?;
-        Ok((device.name().to_string(), Arc::new(Gpu::new(device, options.activations))))
-    };
-    match open() {
-        Ok(gpu) => Ok(Some(gpu)),
-        Err(error) if options.device == Device::Auto => {
-            tracing::warn!("the model runs on the CPU: {error}");
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The GPU, if one is asked for.
-#[cfg(not(feature = "gpu"))]
-fn gpu(options: &Options) -> Result<Option<(String, Arc<dyn Backend>)>> {
-    match options.device {
-        Device::Cpu | Device::Auto => Ok(None),
-        Device::Gpu => Err(Error::option("--device", "gpu: this program was built without GPUs")),
-    }
-}
-
-/// The context to reserve: what was asked for, within what the model was trained for.
-fn context(trained: usize, asked: Option<usize>) -> Result<usize> {
-    match asked {
-        None => Ok(trained.min(DEFAULT_CONTEXT)),
-        Some(0) => Err(Error::option("--ctx-size", "0 tokens: at least 1 is needed")),
-        Some(asked) if asked > trained => {
-            let message =
-                format!("{asked} tokens, but the model was trained for {trained}: give at most that");
-            Err(Error::option("--ctx-size", message))
-        }
-        Some(asked) => Ok(asked),
     }
 }

@@ -129,6 +129,19 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+    /// A GPU without enough memory.
+    #[error(
+        "{device}: no memory for {needed} bytes, only for {available}: give it fewer layers with --gpu-layers, or a \
+         smaller --ctx-size"
+    )]
+    GpuMemory {
+        /// The adapter's name.
+        device: String,
+        /// Bytes that were needed in all.
+        needed: u64,
+        /// Bytes that could be had.
+        available: u64,
+    },
     /// A shader that can't be composed or compiled.
     #[error("shader {place}: {message}")]
     Shader {

@@ -17,10 +17,12 @@ mod gguf;
 mod hub;
 mod map;
 pub mod metadata;
+mod replace;
 mod safetensors;
 mod texts;
 
 pub use metadata::{Metadata, Value};
+pub use replace::replace;
 pub use texts::Texts;
 
 /// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.

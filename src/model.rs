@@ -1,8 +1,9 @@
 //! Model graphs. [`ARCHITECTURES`] is the table: a model is one file and one row.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Hidden};
+use crate::backend::{Backend, Hidden, Span};
 use crate::cache::{KvCache, LayerShape};
 use crate::error::{Error, Result};
 use crate::file::Weights;
@@ -50,14 +51,56 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     /// What each layer's cache keeps.
     fn cache_shape(&self) -> Vec<LayerShape>;
 
-    /// Logits (rows × vocabulary) of `tokens`, which follow what `cache` holds and are appended to it.
-    fn forward(
+    /// What the first layer reads: tokens × hidden.
+    fn embed(&self, tokens: &[u32], ops: &dyn Backend) -> Result<Hidden>;
+
+    /// Runs `layers` on `x`: tokens × hidden at `at`.
+    fn decode(
         &self,
-        tokens: &[u32],
+        layers: Range<usize>,
+        x: &mut Hidden,
+        at: Span,
         cache: &mut KvCache,
-        outputs: Outputs,
         ops: &dyn Backend,
-    ) -> Result<Hidden>;
+    ) -> Result<()>;
+
+    /// Logits (rows × vocabulary) of what the last layer made.
+    fn logits(&self, x: &Hidden, ops: &dyn Backend) -> Result<Hidden>;
+
+    /// Logits (rows × vocabulary) of `tokens`, which follow what `cache` holds and are appended to it. They are where
+    /// the head ran.
+    fn forward(&self, tokens: &[u32], cache: &mut KvCache, outputs: Outputs, on: Split) -> Result<Hidden> {
+        let at = Span { start: cache.len(), len: tokens.len() };
+        let Split { first, layers, rest } = on;
+        let mut x = self.embed(tokens, if layers > 0 { first } else { rest })?;
+        if layers > 0 {
+            self.decode(0..layers, &mut x, at, cache, first)?;
+            x = rest.hold(first.fetch(x)?)?;
+        }
+        self.decode(layers..self.config().layers, &mut x, at, cache, rest)?;
+        if outputs == Outputs::Last {
+            rest.keep_last_row(&mut x)?;
+        }
+        self.logits(&x, rest)
+    }
+}
+
+/// What runs a model.
+#[derive(Clone, Copy, Debug)]
+pub struct Split<'a> {
+    /// Runs the embedding and the first `layers`, if there are any.
+    pub first: &'a dyn Backend,
+    /// Layers of `first`.
+    pub layers: usize,
+    /// Runs everything else.
+    pub rest: &'a dyn Backend,
+}
+
+impl<'a> Split<'a> {
+    /// Everything on one backend.
+    pub fn none(ops: &'a dyn Backend) -> Self {
+        Split { first: ops, layers: 0, rest: ops }
+    }
 }
 
 /// Builds the graph that the file names.

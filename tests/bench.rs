@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Standard output of a run that must succeed, with nothing of the tester's environment that it would heed.
 fn text(arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hadal"));
-    command.env_remove("HADAL_MODEL").env_remove("HADAL_ISA").args(arguments);
+    command.env_remove("HADAL_MODEL").env_remove("HADAL_DEVICE").env_remove("HADAL_ISA").args(arguments);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The program with nothing of the tester's environment that it would heed.
 fn hadal() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hadal"));
-    command.env_remove("HADAL_MODEL").env_remove("HADAL_ISA").stdin(Stdio::null());
+    command.env_remove("HADAL_MODEL").env_remove("HADAL_DEVICE").env_remove("HADAL_ISA").stdin(Stdio::null());
     command
 }
 
@@ -349,7 +349,7 @@ fn ctrl_c_in_a_chat_stops_the_answer() {
     // A chat that does not end is a failure and not a test that runs for ever.
     let mut command = Command::new("timeout");
     command.args(["--foreground", "60", "script", "-qfc", &program, "/dev/null"]);
-    command.env_remove("HADAL_MODEL").env("XDG_DATA_HOME", folder.path());
+    command.env_remove("HADAL_MODEL").env_remove("HADAL_DEVICE").env("XDG_DATA_HOME", folder.path());
     command.env("TERM", "xterm").env("SHELL", "/bin/sh");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

@@ -8,15 +8,20 @@
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::gpu::{Device, Gpu, adapters};
+use hadal::backend::gpu::Gpu;
 use hadal::backend::{AttentionShape, Backend, Gate, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
 use hadal::cache::{CacheType, KvCache, LayerShape};
 use hadal::engine::{self, Engine, Options};
 use hadal::quant::{FORMATS, Format};
 use hadal::tensor::{Bytes, Tensor};
+
+#[path = "support/gpu.rs"]
+mod gpu;
+
+use gpu::devices;
 
 const FLOAT: f64 = 1e-10;
 const INTEGER: f64 = 1e-4;
@@ -24,24 +29,12 @@ const INTEGER: f64 = 1e-4;
 const TWICE: f64 = 4e-4;
 const COLUMNS: usize = 512;
 
-/// Every adapter, opened with no more than the floor, once a process: pipelines are compiled once.
-fn devices() -> &'static [Arc<Device>] {
-    static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(|| {
-        let adapters = adapters();
-        if adapters.is_empty() {
-            assert!(std::env::var_os("HADAL_CI").is_none(), "CI has a software device");
-            println!("skipped: no GPU adapter was found");
-        }
-        adapters.iter().map(|adapter| Arc::new(Device::open(adapter, true).unwrap())).collect()
-    });
-    &DEVICES
-}
-
 fn each_device(activations: Activations, test: impl Fn(&Gpu)) {
     for device in devices() {
         test(&Gpu::new(Arc::clone(device), activations));
         device.check().unwrap();
     }
+    assert_eq!(gpu::complaints(), [""; 0]);
 }
 
 fn cpu() -> Cpu {
@@ -343,7 +336,7 @@ fn the_austen_model_gives_the_tokens_of_the_cpu() {
         engine.tokenizer().encode("It was a dark night", hadal::tokenizer::Special::Text).unwrap()
     };
     let mut cpu = Engine::embedded(&Options::default()).unwrap();
-    let options = Options { device: engine::Device::Gpu, ..Options::default() };
+    let options = Options { device: engine::Device::Gpu(None), ..Options::default() };
     let mut gpu = Engine::embedded(&options).unwrap();
     let mut tokens = prompt;
     for _ in 0..12 {

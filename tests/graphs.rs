@@ -4,7 +4,7 @@
 use hadal::backend::cpu::{Activations, Cpu};
 use hadal::cache::{CacheType, KvCache};
 use hadal::file::Weights;
-use hadal::model::{self, Model, Outputs};
+use hadal::model::{self, Model, Outputs, Split};
 use hadal::simd::Isa;
 
 #[path = "support/golden.rs"]
@@ -32,7 +32,8 @@ fn logits(model: &dyn Model, tokens: &[u32], parts: &[usize], cpu: &Cpu, cache: 
         let (now, later) = rest.split_at(part.min(rest.len()));
         rest = later;
         if !now.is_empty() {
-            let found = model.forward(now, &mut cache, Outputs::All, cpu).expect("a forward pass");
+            let found =
+                model.forward(now, &mut cache, Outputs::All, Split::none(cpu)).expect("a forward pass");
             values.extend_from_slice(found.values());
         }
     }
@@ -147,7 +148,9 @@ fn every_prompt_length_and_chunking_gives_the_same_bits() {
         for length in 1..=tokens.len() {
             let expected = &reference[(length - 1) * vocab..length * vocab];
             let mut cache = KvCache::new(&model.cache_shape(), CacheType::F16, 600).expect("memory");
-            let one = model.forward(&tokens[..length], &mut cache, Outputs::Last, &cpu).expect("a pass");
+            let one = model
+                .forward(&tokens[..length], &mut cache, Outputs::Last, Split::none(&cpu))
+                .expect("a pass");
             assert_eq!(bits(one.values()), bits(expected), "{architecture}, one piece of {length}");
         }
         for chunk in [2, 7, 32, 33, 64, 199, 512] {

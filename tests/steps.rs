@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hadal::backend::cpu::{Activations, Cpu};
 use hadal::cache::{CacheType, KvCache};
-use hadal::model::Outputs;
+use hadal::model::{Outputs, Split};
 use hadal::{Engine, Options, Sampler, Sampling};
 
 #[path = "support/random.rs"]
@@ -63,7 +63,7 @@ fn gemma_steps(threads: usize) -> usize {
     let cpu = Cpu::new(Some(threads), None, Activations::Quantized).unwrap();
     let mut cache = KvCache::new(&model.cache_shape(), CacheType::F16, 100).unwrap();
     allocations(|| {
-        model.forward(&[7], &mut cache, Outputs::Last, &cpu).unwrap();
+        model.forward(&[7], &mut cache, Outputs::Last, Split::none(&cpu)).unwrap();
     })
 }
 

@@ -12,9 +12,10 @@ use crate::cache::LayerCache;
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
-pub use device::{Device, adapters, is_hardware};
+pub use device::{Device, adapters, floor_asked, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
+pub use pipelines::CompileStats;
 use record::{Buffer, Command, Lent, Spares};
 pub use wgpu::Adapter;
 
@@ -24,6 +25,8 @@ pub mod compose;
 mod device;
 pub mod kernels;
 mod matrix;
+mod memory;
+mod pipelines;
 mod product;
 pub mod record;
 #[cfg(test)]
@@ -120,12 +123,12 @@ impl Gpu {
         // A spare buffer may still be named by what was recorded.
         self.flush()?;
         let lent = self.spares.take(values.len() as u64);
-        self.device.write(&lent.buffer, 0, values);
+        self.device.write(&lent.buffer, 0, values)?;
         Ok(Arc::new(lent))
     }
 
     fn vector(&self, vector: &Vector) -> Result<Arc<Buffer>> {
-        let made = vector.slot().get_or_make(|| Ok(self.device.upload(bytemuck::cast_slice(vector))))?;
+        let made = vector.slot().get_or_make(|| self.device.upload(bytemuck::cast_slice(vector)))?;
         Ok(Arc::clone(&made))
     }
 }
@@ -148,6 +151,10 @@ impl Backend for Gpu {
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let rows = values.chunks(place.stride).flat_map(|row| &row[..x.columns()]).copied().collect();
         Ok(Hidden::new(rows, x.columns()))
+    }
+
+    fn most_rows(&self, columns: usize) -> usize {
+        (self.device.binding_bytes() / (4 * columns.max(1) as u64)) as usize
     }
 
     fn keep_last_row(&self, x: &mut Hidden) -> Result<()> {
@@ -251,5 +258,8 @@ impl Backend for Gpu {
         let params = vec![len as u32, cap.to_bits()];
         self.record(&kernels::SOFTCAP, permutation, vec![(4, place.buffer())], params, groups);
         Ok(())
+    }
+    fn gpu(&self) -> Option<&Device> {
+        Some(&self.device)
     }
 }

@@ -185,7 +185,7 @@ fn measure(
     let mut rng = fastrand::Rng::with_seed(0);
     let vocab = engine.tokenizer().vocab_len() as u32;
     let tokens: Vec<u32> = (0..test.depth + test.tokens).map(|_| rng.u32(0..vocab)).collect();
-    test.run(engine, &tokens)?;
+    let (_, cold) = test.run(engine, &tokens)?;
     progress.inc(1);
     let (mut speeds, mut firsts) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
@@ -208,9 +208,23 @@ fn measure(
         tokens_per_second: Spread::of(speeds),
         load_ms: milliseconds(load),
         first_token_ms: Spread::of(firsts).mean,
+        cold_first_token_ms: milliseconds(cold),
+        gpu_layers: engine.gpu_layers(),
+        compile_ms: compile_time(engine).map(milliseconds),
         peak_rss_bytes: report::peak_memory(),
         repack_bytes: engine.repack_bytes(),
     })
+}
+
+/// What compiling the GPU's kernels took since the model was opened; `None` on the CPU.
+#[cfg(feature = "gpu")]
+fn compile_time(engine: &Engine) -> Option<Duration> {
+    engine.gpu().map(|device| device.compile_stats().time)
+}
+
+#[cfg(not(feature = "gpu"))]
+fn compile_time(_: &Engine) -> Option<Duration> {
+    None
 }
 
 fn milliseconds(time: Duration) -> f64 {

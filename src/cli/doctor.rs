@@ -17,6 +17,15 @@ pub fn doctor() -> anyhow::Result<()> {
     let isas: Vec<_> = Isa::available().map(Isa::name).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     writeln!(out, "cpu: {} of {}; {threads} threads", Isa::detect()?.name(), isas.join(", "))?;
+    let overrides: Vec<_> = std::env::vars_os()
+        .filter_map(|(name, value)| {
+            let name = name.to_str().filter(|name| name.starts_with("HADAL_"))?;
+            Some(format!("{name}={}", value.to_string_lossy()))
+        })
+        .collect();
+    if !overrides.is_empty() {
+        writeln!(out, "environment: {}", overrides.join(" "))?;
+    }
     gpus(&mut out)
 }
 
@@ -49,33 +58,44 @@ fn gpus(out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// With compiled kernels kept where a model's are.
+#[cfg(feature = "gpu")]
+fn kept(device: hadal::backend::gpu::Device) -> hadal::backend::gpu::Device {
+    match super::folder::pipelines() {
+        Some(folder) => device.with_pipelines_in(&folder),
+        None => device,
+    }
+}
+
 #[cfg(feature = "gpu")]
 fn gpu(out: &mut impl Write, adapter: &hadal::backend::gpu::Adapter) -> anyhow::Result<()> {
     use std::sync::Arc;
 
-    use hadal::backend::gpu::{Device, check};
+    use hadal::backend::gpu::{Device, check, floor_asked, is_hardware};
 
     let info = adapter.get_info();
-    writeln!(out, "gpu: {} ({:?}, {:?})", info.name, info.backend, info.device_type)?;
+    let software = if is_hardware(adapter) { "" } else { "; software, used only if asked for" };
+    writeln!(out, "gpu: {} ({:?}, {:?}{software})", info.name, info.backend, info.device_type)?;
     writeln!(out, "  driver: {} {}", info.driver, info.driver_info)?;
     let useful = |name: &str| USEFUL.iter().any(|part| name.contains(part));
     let names = adapter.features().iter_names().map(|(name, _)| name);
     let features: Vec<String> = names.filter(|name| useful(name)).map(str::to_lowercase).collect();
     writeln!(out, "  features: {}", features.join(" "))?;
-    let device = match Device::open(adapter, false) {
-        Ok(device) => Arc::new(device),
+    let device = match Device::open(adapter, floor_asked()?) {
+        Ok(device) => Arc::new(kept(device)),
         Err(error) => return Ok(writeln!(out, "  cannot be opened: {error}")?),
     };
     let limits = device.limits();
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     writeln!(
         out,
-        "  limits: buffer {}, binding {}, workgroup memory {} KiB, {} invocations, {} storage buffers",
+        "  limits: buffer {}, binding {}, workgroup memory {} KiB, {} invocations, {} storage buffers, {} workgroups",
         mib(limits.max_buffer_size),
         mib(limits.max_storage_buffer_binding_size),
         limits.max_compute_workgroup_storage_size >> 10,
         limits.max_compute_invocations_per_workgroup,
         limits.max_storage_buffers_per_shader_stage,
+        limits.max_compute_workgroups_per_dimension,
     )?;
     match device.copy_bandwidth() {
         Ok(bandwidth) => writeln!(out, "  copies: {:.1} GB/s read and written", bandwidth / 1e9)?,
@@ -90,5 +110,8 @@ fn gpu(out: &mut impl Write, adapter: &hadal::backend::gpu::Adapter) -> anyhow::
         }
         Err(error) => writeln!(out, "  self-test: {error}")?,
     }
-    Ok(())
+    let stats = device.compile_stats();
+    let kept = if device.keeps_pipelines() { "kept for the next time" } else { "not kept" };
+    let time = stats.time.as_secs_f64() * 1e3;
+    Ok(writeln!(out, "  kernels: {} compiled in {time:.0} ms, {kept}", stats.pipelines)?)
 }

@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 use hadal::Error;
 use hadal::backend::cpu::Activations;
 use hadal::cache::CacheType;
-use hadal::engine::{Device, Engine, Options};
+use hadal::engine::{Device, Engine, GpuLayers, Options};
 use hadal::template::Template;
 use indicatif::ProgressBar;
 
-use super::value;
+use super::{folder, value};
 
 /// Flags for commands that run a model.
 #[derive(Args, Clone, Debug)]
@@ -53,12 +53,22 @@ pub struct FileArgs {
 }
 
 /// Flags that change how numbers are stored and multiplied.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct NumericsArgs {
-    /// What runs the model
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: DeviceName,
+    /// What runs the model: cpu, gpu (the best one), gpu:NAME (the best one with that in its name), or auto: a GPU that
+    /// is no software and passes its self-test, else the CPU
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", env = "HADAL_DEVICE", value_parser = value::device)]
+    device: Device,
+
+    /// Layers that the GPU runs, the last ones: a number, all, or auto for as many as fit
+    #[arg(long, visible_alias = "n-gpu-layers", value_name = "N", default_value = "auto", allow_negative_numbers = true,
+        env = "HADAL_GPU_LAYERS", value_parser = value::gpu_layers)]
+    gpu_layers: GpuLayers,
+
+    /// Memory of the GPU that may be used, like 6G or 800M [default: what its driver gives]
+    #[arg(long, value_name = "SIZE", env = "HADAL_GPU_MEMORY", value_parser = value::bytes)]
+    gpu_memory: Option<u64>,
 
     /// What weights are multiplied with: 8-bit blocks (fast) or f32 (slow, the reference)
     #[arg(long, value_name = "TYPE", default_value = "quantized")]
@@ -71,16 +81,6 @@ pub struct NumericsArgs {
     /// How keys and values are stored
     #[arg(long, value_name = "TYPE", default_value = "f16")]
     cache_type: CacheTypeName,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum DeviceName {
-    /// The CPU
-    Cpu,
-    /// The best GPU, or an error
-    Gpu,
-    /// The best GPU that passes its self-test, else the CPU
-    Auto,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,19 +124,18 @@ fn template(name: &str) -> hadal::Result<Template> {
 
 impl NumericsArgs {
     /// Whether weights are repacked.
-    pub fn repack(self) -> bool {
+    pub fn repack(&self) -> bool {
         !self.no_repack
     }
 
     /// Options with these flags, a context of `context` tokens and `threads` threads.
-    pub fn options(self, context: Option<usize>, threads: Option<usize>) -> Options {
+    pub fn options(&self, context: Option<usize>, threads: Option<usize>) -> Options {
         Options {
             context,
-            device: match self.device {
-                DeviceName::Cpu => Device::Cpu,
-                DeviceName::Gpu => Device::Gpu,
-                DeviceName::Auto => Device::Auto,
-            },
+            device: self.device.clone(),
+            gpu_layers: self.gpu_layers,
+            gpu_memory: self.gpu_memory,
+            pipelines: folder::pipelines(),
             threads,
             activations: match self.activations {
                 ActivationsName::Quantized => Activations::Quantized,

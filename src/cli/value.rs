@@ -1,5 +1,6 @@
 //! How values on the command line are read, with messages that say what is allowed.
 
+use hadal::engine::{Device, GpuLayers};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 
@@ -56,6 +57,44 @@ pub fn logit_bias(text: &str) -> Result<(u32, f32), String> {
     let sign = text.find(['+', '-']);
     let parsed = sign.and_then(|at| Some((text[..at].parse().ok()?, text[at..].parse().ok()?)));
     parsed.ok_or_else(|| "must be a token id, a sign and a number, like 15043+1 or 15043-inf".into())
+}
+
+/// What runs a model.
+pub fn device(text: &str) -> Result<Device, String> {
+    match text.split_once(':') {
+        None if text == "cpu" => Ok(Device::Cpu),
+        None if text == "gpu" => Ok(Device::Gpu(None)),
+        None if text == "auto" => Ok(Device::Auto),
+        Some(("gpu", name)) if !name.trim().is_empty() => Ok(Device::Gpu(Some(name.trim().to_owned()))),
+        _ => Err("must be cpu, gpu, gpu:NAME or auto".into()),
+    }
+}
+
+/// Layers that a GPU runs. llama.cpp's -1 is "all".
+pub fn gpu_layers(text: &str) -> Result<GpuLayers, String> {
+    match text {
+        "auto" => Ok(GpuLayers::Auto),
+        "all" | "-1" => Ok(GpuLayers::All),
+        _ => text.parse().map(GpuLayers::Last).map_err(|_| "must be a whole number, all or auto".into()),
+    }
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024: `6G`, `1.5GiB`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: &str = "kmgt";
+    let lower = text.trim().to_lowercase();
+    let number = lower.trim_end_matches('b').trim_end_matches('i');
+    let (number, power) = match number.chars().last().and_then(|unit| UNITS.find(unit)) {
+        Some(unit) => (&number[..number.len() - 1], unit as i32 + 1),
+        None => (number, 0),
+    };
+    match number.trim().parse::<f64>() {
+        // Above this a number is no longer exact, and no device has so much.
+        Ok(number) if (0.0..2f64.powi(53)).contains(&(number * 1024f64.powi(power))) => {
+            Ok((number * 1024f64.powi(power)) as u64)
+        }
+        _ => Err("must be a number of bytes, like 6G or 800M".into()),
+    }
 }
 
 /// The format named `text`, if it is one of weights.
@@ -143,6 +182,21 @@ mod tests {
             ("bias without id", logit_bias("+1").is_err()),
             ("bias without number", logit_bias("7+x").is_err()),
             ("bias id too large", logit_bias("4294967296+1").is_err()),
+            ("device", device("gpu:RTX 4090") == Ok(Device::Gpu(Some("RTX 4090".into())))),
+            ("device auto", device("auto") == Ok(Device::Auto)),
+            ("device without name", device("gpu:").is_err()),
+            ("device unknown", device("npu").is_err()),
+            ("layers", gpu_layers("12") == Ok(GpuLayers::Last(12))),
+            ("layers -1", gpu_layers("-1") == Ok(GpuLayers::All)),
+            ("layers auto", gpu_layers("auto") == Ok(GpuLayers::Auto)),
+            ("layers -2", gpu_layers("-2").is_err()),
+            ("bytes", bytes("6442450944") == Ok(6 << 30)),
+            ("bytes G", bytes("6G") == Ok(6 << 30)),
+            ("bytes GiB", bytes("1.5 GiB") == Ok(3 << 29)),
+            ("bytes M", bytes("800m") == Ok(800 << 20)),
+            ("bytes negative", bytes("-1G").is_err()),
+            ("bytes without number", bytes("G").is_err()),
+            ("bytes not a number", bytes("nanG").is_err()),
             ("format", weight_format("Q4_K").is_ok_and(|format| format.name == "q4_k")),
             ("format unknown", weight_format("q4").is_err()),
             ("format of activations", weight_format("q8_k").is_err()),

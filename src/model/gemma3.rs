@@ -1,10 +1,11 @@
 //! Gemma 3 text: norms before and after each branch, normalized query and key heads, five windowed layers to one
 //! full with rope bases of their own, GeGLU, embeddings scaled by sqrt(hidden) (Gemma team 2025).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::load::Loader;
-use super::{Architecture, Config, Model, Outputs};
+use super::{Architecture, Config, Model};
 use crate::backend::{Backend, Gate, Hidden, Source, Span};
 use crate::cache::{KvCache, LayerShape};
 use crate::error::Result;
@@ -70,11 +71,12 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
             windowed: windowed[index],
         })
     };
+    let embedding = loader.embedding()?;
     Ok(Arc::new(Gemma3 {
-        embedding: loader.embedding()?,
+        head: loader.head(&embedding)?,
+        embedding,
         layers: (0..layers).map(layer).collect::<Result<_>>()?,
         norm: loader.norm("output_norm", hidden)?,
-        head: loader.head()?,
         full_rope: loader.rope(loader.config.rope_base, &loader.config.rope_scaling, false),
         window_rope: loader.rope(window_base, &Scaling::None, false),
         config: loader.config,
@@ -92,28 +94,33 @@ impl Model for Gemma3 {
         self.layers.iter().map(shape).collect()
     }
 
-    fn forward(
+    fn embed(&self, tokens: &[u32], ops: &dyn Backend) -> Result<Hidden> {
+        ops.embed(&self.embedding, tokens, (self.config.hidden as f32).sqrt())
+    }
+
+    fn decode(
         &self,
-        tokens: &[u32],
+        layers: Range<usize>,
+        x: &mut Hidden,
+        at: Span,
         cache: &mut KvCache,
-        outputs: Outputs,
         ops: &dyn Backend,
-    ) -> Result<Hidden> {
-        let at = Span { start: cache.len(), len: tokens.len() };
+    ) -> Result<()> {
         let (full, window) = (self.full_rope.rotation(at, ops)?, self.window_rope.rotation(at, ops)?);
-        let mut x = ops.embed(&self.embedding, tokens, (self.config.hidden as f32).sqrt())?; // tokens × hidden
-        for (index, layer) in self.layers.iter().enumerate() {
+        for index in layers {
+            let layer = &self.layers[index];
             let rotation = if layer.windowed { &window } else { &full };
-            layer.attention.forward(&mut x, cache.layer(index), at, rotation, ops)?;
-            layer.mlp.forward(&mut x, ops)?;
+            layer.attention.forward(x, cache.layer(index), at, rotation, ops)?;
+            layer.mlp.forward(x, ops)?;
         }
-        if outputs == Outputs::Last {
-            ops.keep_last_row(&mut x)?;
-        }
-        let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
+        Ok(())
+    }
+
+    fn logits(&self, x: &Hidden, ops: &dyn Backend) -> Result<Hidden> {
+        let mut logits = self.head.forward(Source::Normed(x, &self.norm), ops)?; // rows × vocabulary
         if let Some(cap) = self.config.final_softcap {
             ops.softcap(&mut logits, cap)?;
         }
-        ops.fetch(logits)
+        Ok(logits)
     }
 }

@@ -1,9 +1,10 @@
 //! Llama: pre-norm decoder, grouped-query attention, SwiGLU (Touvron et al. 2023; Llama 3.1's rope scaling).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::load::Loader;
-use super::{Architecture, Config, Model, Outputs};
+use super::{Architecture, Config, Model};
 use crate::backend::{Backend, Gate, Hidden, Source, Span};
 use crate::cache::{KvCache, LayerShape};
 use crate::error::{Error, Result};
@@ -60,11 +61,12 @@ impl Llama {
                 window: loader.config.window.filter(|_| windowed[index]),
             })
         };
+        let embedding = loader.embedding()?;
         Ok(Llama {
-            embedding: loader.embedding()?,
+            head: loader.head(&embedding)?,
+            embedding,
             layers: (0..loader.config.layers).map(layer).collect::<Result<_>>()?,
             norm: loader.norm("output_norm", hidden)?,
-            head: loader.head()?,
             rope,
             config: loader.config.clone(),
         })
@@ -81,27 +83,32 @@ impl Model for Llama {
         self.layers.iter().map(|layer| LayerShape { heads, dim, window: layer.window }).collect()
     }
 
-    fn forward(
+    fn embed(&self, tokens: &[u32], ops: &dyn Backend) -> Result<Hidden> {
+        ops.embed(&self.embedding, tokens, 1.0)
+    }
+
+    fn decode(
         &self,
-        tokens: &[u32],
+        layers: Range<usize>,
+        x: &mut Hidden,
+        at: Span,
         cache: &mut KvCache,
-        outputs: Outputs,
         ops: &dyn Backend,
-    ) -> Result<Hidden> {
-        let at = Span { start: cache.len(), len: tokens.len() };
+    ) -> Result<()> {
         let rotation = self.rope.rotation(at, ops)?;
-        let mut x = ops.embed(&self.embedding, tokens, 1.0)?; // tokens × hidden
-        for (index, layer) in self.layers.iter().enumerate() {
-            layer.attention.forward(&mut x, cache.layer(index), at, &rotation, ops)?;
-            layer.mlp.forward(&mut x, ops)?;
+        for index in layers {
+            let layer = &self.layers[index];
+            layer.attention.forward(x, cache.layer(index), at, &rotation, ops)?;
+            layer.mlp.forward(x, ops)?;
         }
-        if outputs == Outputs::Last {
-            ops.keep_last_row(&mut x)?;
-        }
-        let mut logits = self.head.forward(Source::Normed(&x, &self.norm), ops)?; // rows × vocabulary
+        Ok(())
+    }
+
+    fn logits(&self, x: &Hidden, ops: &dyn Backend) -> Result<Hidden> {
+        let mut logits = self.head.forward(Source::Normed(x, &self.norm), ops)?; // rows × vocabulary
         if let Some(cap) = self.config.final_softcap {
             ops.softcap(&mut logits, cap)?;
         }
-        ops.fetch(logits)
+        Ok(logits)
     }
 }

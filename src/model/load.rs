@@ -52,14 +52,17 @@ impl<'a> Loader<'a> {
         self.tensor("token_embd.weight", &[self.config.vocab, self.config.hidden])
     }
 
-    /// The output matrix; without one it is the embedding table, unless the file says that they are not tied.
-    pub fn head(&self) -> Result<Linear> {
+    /// The output matrix; without one it is the embedding table, unless the file says that they are not tied. A tied
+    /// one shares what devices keep of it.
+    pub fn head(&self, embedding: &Tensor) -> Result<Linear> {
         let Config { vocab, hidden, .. } = self.config;
         let tied = self.keys()?;
         let tied = self.weights.metadata.bool(&tied.of("tie_word_embeddings"))?;
         let has_own = self.weights.tensors.contains_key("output.weight");
         match (tied, has_own) {
-            (Some(true), _) | (None, false) => self.linear("token_embd", vocab, hidden),
+            (Some(true), _) | (None, false) => {
+                Ok(Linear { weight: embedding.clone(), ..self.linear("token_embd", vocab, hidden)? })
+            }
             (Some(false) | None, _) => self.linear("output", vocab, hidden),
         }
     }

@@ -15,7 +15,13 @@ fn noise(seed: u64, len: usize) -> Vec<f32> {
 
 /// A small random model of `architecture` whose matrices are stored in `format`. Rows are `hidden` wide, a multiple of
 /// the format's block; heads of 32, four to one key/value head; Gemma's windows see 24 tokens.
+#[allow(dead_code, reason = "not every test uses all")]
 pub fn random_model(architecture: &str, format: &str, hidden: usize) -> Arc<dyn Model> {
+    model::load(&random_weights(architecture, format, hidden)).expect("a well-formed model")
+}
+
+/// The weights of [`random_model`].
+pub fn random_weights(architecture: &str, format: &str, hidden: usize) -> Weights {
     let (heads, kv_heads) = (hidden / 32, (hidden / 128).max(1));
     let format = hadal::quant::Format::by_name(format).expect("a known format");
     let mut weights = Weights {
@@ -93,5 +99,5 @@ pub fn random_model(architecture: &str, format: &str, hidden: usize) -> Arc<dyn 
             add(format!("blk.{layer}.{name}"), shape);
         }
     }
-    model::load(&weights).expect("a well-formed model")
+    weights
 }

@@ -18,9 +18,13 @@ struct DeviceCache {
 }
 
 impl Gpu {
-    fn cache(cache: &LayerCache) -> Result<Arc<DeviceCache>> {
-        let shape = cache.shape();
-        let bytes = (cache.capacity() * cache.row_bytes() * shape.heads) as u64;
+    fn cache(&self, cache: &LayerCache) -> Result<Arc<DeviceCache>> {
+        let token = (cache.row_bytes() * cache.shape().heads) as u64;
+        let (bytes, most) = (cache.capacity() as u64 * token, self.device.binding_bytes());
+        if bytes > most {
+            let message = format!("{bytes} bytes of keys in a layer, a binding holds {most}");
+            return Err(self.error(format!("{message}: --ctx-size may be {}", most / token)));
+        }
         cache.slot().get_or_make(|| Ok(DeviceCache { keys: Buffer::new(bytes), values: Buffer::new(bytes) }))
     }
 
@@ -41,7 +45,7 @@ impl Gpu {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()> {
-        let stored = Gpu::cache(cache)?;
+        let stored = self.cache(cache)?;
         let (query, key, value) =
             (self.place(&rows.query)?, self.place(&rows.key)?, self.place(&rows.value)?);
         let turns = self.place(&rotation.turns)?;
@@ -60,7 +64,7 @@ impl Gpu {
             eps = [query.eps, key.eps];
             let both = query.weight.slot().get_or_make(|| {
                 let both: Vec<f32> = query.weight.iter().chain(key.weight.iter()).copied().collect();
-                Ok(self.device.upload(bytemuck::cast_slice(&both)))
+                self.device.upload(bytemuck::cast_slice(&both))
             })?;
             bindings.push((5, Arc::clone(&both)));
         } else if norms.iter().any(Option::is_some) {
@@ -101,7 +105,7 @@ impl Gpu {
         at: Span,
         shape: AttentionShape,
     ) -> Result<Hidden> {
-        let (place, stored, kv) = (self.place(query)?, Gpu::cache(cache)?, cache.shape());
+        let (place, stored, kv) = (self.place(query)?, self.cache(cache)?, cache.shape());
         let out = self.rows(query.rows(), query.columns());
         let mut flags = self.cache_flags(cache)?;
         let mut bindings = vec![

@@ -1,5 +1,6 @@
 //! Weights on the device: some layers' matrices one above the other, cut into chunks that a binding can hold.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::Device;
@@ -34,7 +35,16 @@ pub struct Chunk {
 }
 
 /// Shaders read a word behind the last one.
-const PADDING: usize = 8;
+const PADDING: u64 = 8;
+/// Rows of a chunk: workgroups of at least 16 rows are not more than the 65,535 of a dimension.
+const MOST_ROWS: u64 = 1 << 20;
+
+/// `rows` in pieces that a binding of `binding` bytes holds; `None` if it holds no row.
+fn cut(rows: usize, row_bytes: u64, binding: u64) -> Option<impl Iterator<Item = Range<usize>>> {
+    let most = (binding.checked_sub(PADDING)? / row_bytes.max(1)).min(MOST_ROWS) as usize;
+    let pieces = (0..rows).step_by(most.max(1)).map(move |from| from..rows.min(from + most));
+    (most > 0).then_some(pieces)
+}
 
 impl Matrix {
     /// Uploads the matrices of `layers`, which have the same format and columns.
@@ -86,20 +96,21 @@ impl Matrix {
                 format!("{}: no shader for {} with {} columns", first.name(), format.name, first.columns());
             return Err(Error::gpu(device.name(), message));
         }
-        let row_bytes = first.row_bytes();
-        let most = (device.binding_bytes() as usize - PADDING) / row_bytes;
-        let total: usize = tensors.iter().map(|tensor| tensor.rows()).sum();
+        let row_bytes = first.row_bytes() as u64;
+        let total = tensors.iter().map(|tensor| tensor.rows()).sum();
+        let pieces = cut(total, row_bytes, device.binding_bytes()).ok_or_else(|| {
+            let message = format!("{}: a row of {row_bytes} bytes, more than a binding holds", first.name());
+            Error::gpu(device.name(), message)
+        })?;
         let mut chunks = Vec::new();
-        let mut from = 0;
-        while from < total {
-            let rows = most.min(total - from);
-            let buffer = Buffer::new((rows * row_bytes + PADDING) as u64);
-            write_rows(device, &buffer, tensors, from..from + rows);
-            let bias = bias.map(|bias| device.upload(bytemuck::cast_slice(&bias[from..from + rows])));
-            chunks.push(Chunk { buffer, first_row: from, rows, bias });
-            from += rows;
+        for rows in pieces {
+            let buffer = Buffer::new(rows.len() as u64 * row_bytes + PADDING);
+            write_rows(device, &buffer, tensors, rows.clone())?;
+            let upload = |bias: &[f32]| device.upload(bytemuck::cast_slice(&bias[rows.clone()]));
+            let bias = bias.map(upload).transpose()?;
+            chunks.push(Chunk { buffer, first_row: rows.start, rows: rows.len(), bias });
         }
-        let grid = format.codebook.map(|grid| device.upload(grid.bytes()));
+        let grid = format.codebook.map(|grid| device.upload(grid.bytes())).transpose()?;
         Ok(Matrix {
             format,
             columns: first.columns(),
@@ -112,7 +123,7 @@ impl Matrix {
 }
 
 /// Copies rows of the tensors, as if one stood above the other, in pieces of whole words.
-fn write_rows(device: &Device, buffer: &Buffer, tensors: &[&Tensor], rows: std::ops::Range<usize>) {
+fn write_rows(device: &Device, buffer: &Buffer, tensors: &[&Tensor], rows: Range<usize>) -> Result<()> {
     let mut bytes = Vec::new();
     let (mut first, mut at) = (0, 0);
     for tensor in tensors {
@@ -122,7 +133,7 @@ fn write_rows(device: &Device, buffer: &Buffer, tensors: &[&Tensor], rows: std::
         for piece in tensor.bytes()[from * row_bytes..to * row_bytes].chunks(1 << 22) {
             bytes.extend_from_slice(piece);
             let whole = bytes.len() / 4 * 4;
-            device.write(buffer, at, &bytes[..whole]);
+            device.write(buffer, at, &bytes[..whole])?;
             at += whole as u64;
             bytes.drain(..whole);
         }
@@ -130,6 +141,35 @@ fn write_rows(device: &Device, buffer: &Buffer, tensors: &[&Tensor], rows: std::
     }
     if !bytes.is_empty() {
         bytes.resize(4, 0);
-        device.write(buffer, at, &bytes);
+        device.write(buffer, at, &bytes)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_are_cut_where_a_binding_ends() {
+        let floor = 128 << 20;
+        // A vocabulary of 262144 × 2048 in Q8_0; 11 GB of f16, which no 32 bits count; more rows than workgroups.
+        let cases = [
+            (262_144, 2176, floor, 5),
+            (1 << 20, 10_752, floor, 85),
+            (1 << 20, 10_752, u64::from(u32::MAX), 3),
+            (5 << 20, 18, floor, 5),
+            (3, 1 << 20, floor, 1),
+            (0, 34, floor, 0),
+        ];
+        for (rows, row_bytes, binding, count) in cases {
+            let pieces: Vec<_> = cut(rows, row_bytes, binding).expect("rows that fit").collect();
+            assert_eq!(pieces.len(), count, "{rows} × {row_bytes}");
+            let fits = |piece: &Range<usize>| piece.len() as u64 * row_bytes + PADDING <= binding;
+            assert!(pieces.iter().all(|piece| !piece.is_empty() && fits(piece)));
+            let ends = pieces.windows(2).all(|pair| pair[0].end == pair[1].start);
+            assert!(ends && pieces.last().map_or(0, |last| last.end) == rows);
+        }
+        assert!(cut(1, floor, floor).is_none() && cut(1, 1, 4).is_none());
     }
 }

@@ -67,7 +67,8 @@ impl Gpu {
     pub(super) fn matrix(&self, layers: &[&Linear]) -> Result<Arc<Matrix>> {
         let slot = layers[0].weight.slot();
         let made = slot.get_or_make(|| Matrix::upload(&self.device, layers))?;
-        if made.parts == layers.len() {
+        let biased = layers.iter().any(|layer| layer.bias.is_some());
+        if made.parts == layers.len() && made.biased == biased {
             Ok(made)
         } else {
             Ok(Arc::new(Matrix::upload(&self.device, layers)?))

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::compose::Permutation;
 use super::kernels::Kernel;
+use super::memory::Claim;
 
 /// Memory on the device, made when it is first used.
 #[derive(Debug)]
@@ -14,7 +15,14 @@ pub struct Buffer {
     pub id: u64,
     /// A multiple of 16.
     pub bytes: u64,
-    pub(super) raw: OnceLock<wgpu::Buffer>,
+    pub(super) memory: OnceLock<Memory>,
+}
+
+/// A buffer's own memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    pub buffer: wgpu::Buffer,
+    pub _claim: Claim,
 }
 
 impl Buffer {
@@ -22,7 +30,7 @@ impl Buffer {
     pub fn new(bytes: u64) -> Arc<Buffer> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Buffer { id, bytes: bytes.max(16).next_multiple_of(16), raw: OnceLock::new() })
+        Arc::new(Buffer { id, bytes: bytes.max(16).next_multiple_of(16), memory: OnceLock::new() })
     }
 }
 

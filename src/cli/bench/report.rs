@@ -21,6 +21,12 @@ pub struct Row {
     pub load_ms: f64,
     /// Mean time until the first token could be drawn: a prompt test's whole prompt, a generation test's first step.
     pub first_token_ms: f64,
+    /// The same of the run before those that count: pages that are not there yet, kernels to compile.
+    pub cold_first_token_ms: f64,
+    /// Layers that the GPU runs.
+    pub gpu_layers: usize,
+    /// What compiling the GPU's kernels took so far, the self-test's among them.
+    pub compile_ms: Option<f64>,
     /// The most memory that the process ever held, files mapped into it included; `None` where the system doesn't
     /// tell.
     pub peak_rss_bytes: Option<u64>,

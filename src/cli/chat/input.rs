@@ -7,6 +7,8 @@ use hadal::Error;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
+use crate::cli::folder;
+
 /// A message or a command, or none any more.
 #[derive(Debug, PartialEq)]
 pub enum Entry {
@@ -27,8 +29,7 @@ impl Input {
             return Ok(Input::Pipe);
         }
         let mut editor = Box::new(DefaultEditor::new()?);
-        let history = data_folder(std::env::consts::OS, |name| std::env::var_os(name).map(PathBuf::from))
-            .map(|folder| folder.join("history"));
+        let history = folder::data().map(|folder| folder.join("history"));
         if let Some(path) = &history {
             // There is none the first time, and a chat without history is still a chat.
             let _ = editor.load_history(path);
@@ -118,55 +119,4 @@ fn save(editor: &mut DefaultEditor, path: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     Ok(editor.save_history(path)?)
-}
-
-/// The folder for files that the program keeps for its user, by each system's convention; `None` if the environment
-/// doesn't tell. Relative paths are ignored, as the XDG base directory specification demands.
-fn data_folder(system: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).filter(|path| path.has_root());
-    let base = match system {
-        "windows" => absolute("APPDATA")?,
-        "macos" => absolute("HOME")?.join("Library/Application Support"),
-        _ => absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?,
-    };
-    Some(base.join("hadal"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_data_folder_follows_the_system() {
-        type Variables = &'static [(&'static str, &'static str)];
-        let cases: [(&str, Variables, Option<&str>); 8] = [
-            ("linux", &[("HOME", "/home/jane"), ("XDG_DATA_HOME", "/data")], Some("/data/hadal")),
-            (
-                "linux",
-                &[("HOME", "/home/jane"), ("XDG_DATA_HOME", "data")],
-                Some("/home/jane/.local/share/hadal"),
-            ),
-            (
-                "linux",
-                &[("HOME", "/home/jane"), ("XDG_DATA_HOME", "")],
-                Some("/home/jane/.local/share/hadal"),
-            ),
-            ("freebsd", &[("HOME", "/home/jane")], Some("/home/jane/.local/share/hadal")),
-            ("macos", &[("HOME", "/Users/jane")], Some("/Users/jane/Library/Application Support/hadal")),
-            ("windows", &[("APPDATA", "/Users/jane/AppData")], Some("/Users/jane/AppData/hadal")),
-            ("windows", &[("HOME", "/Users/jane")], None),
-            ("linux", &[], None),
-        ];
-        let failures: Vec<_> = cases
-            .iter()
-            .filter_map(|(system, variables, expected)| {
-                let value = |name: &str| {
-                    variables.iter().find(|(known, _)| *known == name).map(|(_, value)| PathBuf::from(value))
-                };
-                let found = data_folder(system, value);
-                (found != expected.map(PathBuf::from)).then(|| format!("{system} {variables:?}: {found:?}"))
-            })
-            .collect();
-        assert!(failures.is_empty(), "{failures:#?}");
-    }
 }
