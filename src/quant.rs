@@ -10,12 +10,15 @@ use bytemuck::Pod;
 
 use crate::error::{Error, Result};
 use crate::simd::Isa;
+pub use arm::{Arm, Dot, Quantizer, RowDot, Rows4};
+use arm::{Arms, arms, quantizers};
 pub use codebook::Grid;
 use panel::{Kernels, Multiply};
 
 pub mod le;
 pub mod panel;
 
+mod arm;
 mod codebook;
 mod dots;
 mod grids;
@@ -134,153 +137,6 @@ pub struct Format {
     pub codebook: Option<Grid>,
 }
 
-/// How rows of a format are multiplied with an input vector.
-#[derive(Debug)]
-pub struct Dot {
-    /// What the input is quantized to first; a plain float format means "not at all".
-    pub input: &'static Format,
-    /// One function an instruction set, the scalar one first. All give the same bits.
-    pub arms: &'static [Arm],
-}
-
-/// The dot product of one row of weights with one input row, for one instruction set.
-#[derive(Clone, Copy, Debug)]
-pub struct Arm {
-    /// The instruction set that `call` needs.
-    pub isa: Isa,
-    /// Weights and input as bytes, whole blocks, covering the same number of elements.
-    ///
-    /// # Safety
-    /// The CPU must have `isa`.
-    pub call: unsafe fn(&[u8], &[u8]) -> f32,
-    /// Four rows of weights with the same input, of which each takes a lane of the sums. The bits are those of `call`.
-    ///
-    /// # Safety
-    /// The CPU must have `isa`.
-    pub rows4: Option<Rows4>,
-}
-
-/// The dots of four rows of weights with one input row.
-pub type Rows4 = unsafe fn([&[u8]; 4], &[u8]) -> [f32; 4];
-
-/// Makes blocks from numbers, for one instruction set, with the bytes of the scalar encoder.
-#[derive(Clone, Copy, Debug)]
-pub struct Quantizer {
-    /// The instruction set that `call` needs.
-    pub isa: Isa,
-    /// Values, and the bytes of the blocks that they fill.
-    ///
-    /// # Safety
-    /// The CPU must have `isa`.
-    pub call: unsafe fn(&[f32], &mut [u8]),
-}
-
-/// The dot of one format on this machine, picked once per matrix. See [`Format::row_dot`].
-#[derive(Clone, Copy, Debug)]
-pub struct RowDot(Arm);
-
-impl RowDot {
-    /// Sum over k of `weights[k] * input[k]` in the format's pinned order.
-    #[inline]
-    pub fn call(self, weights: &[u8], input: &[u8]) -> f32 {
-        // SAFETY: `Format::row_dot` is the only maker and takes only arms whose Isa is available.
-        unsafe { (self.0.call)(weights, input) }
-    }
-
-    /// [`RowDot::call`] for four rows of weights.
-    #[inline]
-    pub fn rows4(self, weights: [&[u8]; 4], input: &[u8]) -> [f32; 4] {
-        match self.0.rows4 {
-            // SAFETY: as in `call`.
-            Some(rows4) => unsafe { rows4(weights, input) },
-            None => weights.map(|weights| self.call(weights, input)),
-        }
-    }
-
-    /// The instruction set it runs on.
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-}
-
-/// Arms of a [`Dot`] from typed functions: `arms![Block, q8_0::Block; Scalar: dot, Avx2: avx2::dot | avx2::rows4]`, where
-/// what follows the bar takes four rows. An entry may carry a `#[cfg]`. `arms![terms; ...` and `arms![scaled; ...` add
-/// the dots of [`dots`] to the list.
-macro_rules! arms {
-    (
-        $family:ident; $weights:ty, $input:ty;
-        Scalar: $scalar:path, $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $rows4:path)?),+ $(,)?
-    ) => {
-        $crate::quant::arms![
-            $weights, $input;
-            // First, so that it is never chosen: the tests look for it.
-            #[cfg(test)] Scalar: $crate::quant::dots::$family::<$weights, $crate::simd::vector::Emulated<4, false>>,
-            Scalar: $scalar,
-            $($(#[$attribute])* $isa: $dot $(| $rows4)?,)+
-            #[cfg(target_arch = "aarch64")]
-            Neon: $crate::quant::dots::$family::<$weights, $crate::simd::aarch64::Neon>,
-            #[cfg(target_arch = "aarch64")]
-            Dotprod: $crate::quant::dots::$family::<$weights, $crate::simd::aarch64::Dotprod>,
-            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
-            Simd128: $crate::quant::dots::$family::<$weights, $crate::simd::wasm32::Simd128>,
-        ]
-    };
-    ($weights:ty, $input:ty; $($(#[$attribute:meta])* $isa:ident: $dot:path $(| $rows4:path)?),+ $(,)?) => {
-        &[$($(#[$attribute])* $crate::quant::Arm {
-            isa: $crate::simd::Isa::$isa,
-            call: {
-                #[allow(unused_unsafe, reason = "the scalar arm is safe to call")]
-                unsafe fn erased(weights: &[u8], input: &[u8]) -> f32 {
-                    let weights: &[$weights] = bytemuck::cast_slice(weights);
-                    let input: &[$input] = bytemuck::cast_slice(input);
-                    // SAFETY: the caller promises the instruction set that the arm is listed under.
-                    unsafe { $dot(weights, input) }
-                }
-                erased
-            },
-            rows4: $crate::quant::rows4!($weights, $input; $($rows4)?),
-        }),+]
-    };
-}
-pub(crate) use arms;
-
-/// The `rows4` of an [`Arm`], from a typed function or from nothing.
-macro_rules! rows4 {
-    ($weights:ty, $input:ty;) => {
-        None
-    };
-    ($weights:ty, $input:ty; $rows4:path) => {{
-        unsafe fn erased([a, b, c, d]: [&[u8]; 4], input: &[u8]) -> [f32; 4] {
-            let (a, b): (&[$weights], &[$weights]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
-            let (c, d): (&[$weights], &[$weights]) = (bytemuck::cast_slice(c), bytemuck::cast_slice(d));
-            let input: &[$input] = bytemuck::cast_slice(input);
-            // SAFETY: the caller promises the instruction set that the arm is listed under.
-            unsafe { $rows4([a, b, c, d], input) }
-        }
-        Some(erased as $crate::quant::Rows4)
-    }};
-}
-pub(crate) use rows4;
-
-/// [`Quantizer`]s from typed functions: `quantizers![Block; Avx2: avx2::quantize]`. An entry may carry a `#[cfg]`.
-macro_rules! quantizers {
-    ($block:ty; $($(#[$attribute:meta])* $isa:ident: $quantize:path),+ $(,)?) => {
-        &[$($(#[$attribute])* $crate::quant::Quantizer {
-            isa: $crate::simd::Isa::$isa,
-            call: {
-                #[allow(unused_unsafe, reason = "what every CPU of a target has is safe to call")]
-                unsafe fn erased(values: &[f32], out: &mut [u8]) {
-                    let out: &mut [$block] = bytemuck::cast_slice_mut(out);
-                    // SAFETY: the caller promises the instruction set that the entry is listed under.
-                    unsafe { $quantize(values, out) }
-                }
-                erased
-            },
-        }),+]
-    };
-}
-pub(crate) use quantizers;
-
 impl Format {
     /// A row for `B` without encoder or dot. Fails to compile if `B` is not the size it claims, or is aligned.
     pub const fn new<B: Block>(name: &'static str, gguf_id: Option<u32>) -> Self {
@@ -326,8 +182,8 @@ impl Format {
     }
 
     /// Adds the dot with inputs of the format `input`.
-    pub const fn dot(mut self, input: &'static Format, arms: &'static [Arm]) -> Self {
-        self.dot = Some(Dot { input, arms });
+    const fn dot(mut self, input: &'static Format, arms: &Arms) -> Self {
+        self.dot = Some(Dot::new(input, arms));
         self
     }
 
@@ -414,8 +270,7 @@ impl Format {
     /// The fastest dot that `isa` allows; `None` if the format is never multiplied. It is the scalar one if the
     /// CPU lacks `isa`.
     pub fn row_dot(&self, isa: Isa) -> Option<RowDot> {
-        let arms = self.dot.as_ref()?.arms;
-        arms.iter().rev().find(|arm| arm.isa <= isa && arm.isa.is_available()).copied().map(RowDot)
+        self.dot.as_ref()?.row_dot(isa)
     }
 
     /// The fastest kernel for many inputs that `isa` allows; `None` if there is none, and one row after the other has to

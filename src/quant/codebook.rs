@@ -184,24 +184,22 @@ pub(super) mod avx2 {
     use super::{Bits, Codebook, Fields, Grid, q8_k};
     use crate::quant::k;
     use crate::simd::x86::{
-        bit_masks_of, load16, load32, load32i, pairs_i8_i8, prefetch_next_rows, sum_i32, twice,
+        FourRows, Products, bit_masks_of, load16, load32, load32i, move_signs, sum_i32, twice,
     };
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot<B: Codebook>(weights: &[B], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot(weights, input, |w| w.scale(), |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[impl Codebook], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale(), |w, x| integers::<V, _>(w, x))
     }
 
     /// As [`k::avx2::rows4`]; the rows in a loop, since what is called in four places is too large to be inlined.
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4<B: Codebook>(rows: [&[B]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+    pub fn rows4<V: Products>(rows: [&[impl Codebook]; 4], input: &[q8_k::Block]) -> [f32; 4] {
         let mut sums = [0.0; 4];
-        let rows = rows.map(|row| &row[..input.len()]);
+        let rows = FourRows::new(rows, input.len());
         for (i, x) in input.iter().enumerate() {
-            prefetch_next_rows(rows, i);
-            for (sum, row) in sums.iter_mut().zip(rows) {
-                let w = &row[i];
-                *sum += (w.scale() * x.scale.get()) * sum_i32(integers(w, x)) as f32;
+            for (sum, w) in sums.iter_mut().zip(rows.blocks(i)) {
+                *sum += (w.scale() * x.scale.get()) * sum_i32(integers::<V, _>(w, x)) as f32;
             }
         }
         sums
@@ -209,7 +207,7 @@ pub(super) mod avx2 {
 
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers<B: Codebook>(w: &B, x: &q8_k::Block) -> __m256i {
+    fn integers<V: Products, B: Codebook>(w: &B, x: &q8_k::Block) -> __m256i {
         let mut fields = Fields::ZERO;
         w.fields(&mut fields);
         let bits: &[[u8; 16]; 2] = bytemuck::cast_ref(&fields.bits);
@@ -235,17 +233,16 @@ pub(super) mod avx2 {
                     };
                     let set = bit_masks_of(bits[G / 4], G % 4);
                     let x = load32i(&inputs[G]);
-                    let pairs = match B::BITS {
+                    let (magnitudes, signed) = match B::BITS {
                         // Entries are magnitudes: the input takes their signs.
-                        Bits::Sign => _mm256_maddubs_epi16(entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
-                        // No code is -128, so the input may take the sign trick's first place and hold anything.
+                        Bits::Sign => (entries, _mm256_sub_epi8(_mm256_xor_si256(x, set), set)),
+                        // No code is -128, so the codes may take the inputs' signs, and those hold anything.
                         Bits::Offset => {
                             let ones = _mm256_or_si256(set, _mm256_set1_epi8(1));
-                            pairs_i8_i8(x, _mm256_add_epi8(entries, ones))
+                            move_signs(x, _mm256_add_epi8(entries, ones))
                         }
                     };
-                    let products = _mm256_madd_epi16(pairs, k::avx2::spread(multipliers, G));
-                    integers = _mm256_add_epi32(integers, products);
+                    integers = V::add_scaled(integers, magnitudes, signed, k::avx2::spread(multipliers, G));
                 })*
             };
         }

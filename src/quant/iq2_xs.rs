@@ -23,14 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17))
     .shader(include_str!("../../wgsl/quant/iq2_xs.wgsl"))
     .codebook(<Block as Codebook>::GRID)
-    .dot(
-        &q8_k::FORMAT,
-        arms![
-            scaled; Block, q8_k::Block;
-            Scalar: codebook::dot,
-            #[cfg(target_arch = "x86_64")] Avx2: codebook::avx2::dot | codebook::avx2::rows4,
-        ],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
 impl super::Block for Block {

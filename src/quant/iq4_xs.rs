@@ -23,10 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23))
     .shader(include_str!("../../wgsl/quant/iq4_xs.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 impl super::Block for Block {
@@ -135,30 +132,30 @@ mod avx2 {
 
     use super::{Block, VALUES, q8_k};
     use crate::quant::k;
-    use crate::simd::x86::{lookup16, nibbles, pairs_i8_i8};
+    use crate::simd::x86::{Products, lookup16, move_signs, nibbles};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     /// Partial sums of a block's integer.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> __m256i {
         let multipliers = multipliers(w);
         let mut integers = _mm256_setzero_si256();
         for g in 0..8 {
             let codes = lookup16(&VALUES, nibbles(&w.nibbles[g]));
-            let pairs = pairs_i8_i8(k::avx2::load_group(x, g), codes);
+            // No value is -128, so the codes may take the inputs' signs, and those hold anything.
+            let (magnitudes, codes) = move_signs(k::avx2::load_group(x, g), codes);
             let multiplier = _mm256_permutevar8x32_epi32(multipliers, _mm256_set1_epi32(g as i32));
-            let scaled = _mm256_madd_epi16(pairs, multiplier);
-            integers = _mm256_add_epi32(integers, scaled);
+            integers = V::add_scaled(integers, magnitudes, codes, multiplier);
         }
         integers
     }

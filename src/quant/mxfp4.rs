@@ -23,10 +23,7 @@ pub(super) static VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39))
     .shader(include_str!("../../wgsl/quant/mxfp4.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl Block {
@@ -101,24 +98,29 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, VALUES, q8_0};
-    use crate::simd::x86::{dot_i8_i8, load32i, lookup16, nibbles, pairs_i8_i8, sum_i32, sum4_i16};
+    use crate::simd::x86::{Products, load32i, lookup16, move_signs, nibbles, sum_i32};
 
     #[target_feature(enable = "avx2")]
-    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let mut sum = 0.0;
         for (w, x) in weights.iter().zip(input) {
-            // No value is -128, so the input may take the sign trick's first place and hold anything.
-            let codes = lookup16(&VALUES, nibbles(&w.nibbles));
-            let integer = sum_i32(dot_i8_i8(load32i(&x.codes), codes));
+            let integer = sum_i32(V::fours(products::<V>(w, load32i(&x.codes))));
             sum += (w.scale() * x.scale.get()) * integer as f32;
         }
         sum
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
         let scales = |w: [&Block; 4]| _mm_set_ps(w[3].scale(), w[2].scale(), w[1].scale(), w[0].scale());
-        let products = |w: &Block, x| pairs_i8_i8(x, lookup16(&VALUES, nibbles(&w.nibbles)));
-        q8_0::avx2::rows4_blocks(rows, input, scales, products, |sums| sum4_i16(sums))
+        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products::<V>(w, x), |sums| V::totals(sums))
+    }
+
+    /// No value is -128, so the codes may take the inputs' signs, and those hold anything.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products<V: Products>(w: &Block, x: __m256i) -> __m256i {
+        let (magnitudes, codes) = move_signs(x, lookup16(&VALUES, nibbles(&w.nibbles)));
+        V::dot(magnitudes, codes)
     }
 }

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
     .shader(include_str!("../../wgsl/quant/nvfp4.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 /// Half the E4M3 float of each byte. The top bit, a sign elsewhere, is ignored. 0x7f, elsewhere NaN, is zero, though
@@ -136,15 +133,15 @@ mod avx2 {
 
     use super::{Block, VALUES, q8_0};
     use crate::simd::x86::{
-        dot_i8_i8, half_sums4_i32, load16, load32i, lookup16, prefetch_next_rows, sum_fours,
+        FourRows, Products, half_sums4_i32, load16, load32i, lookup16, move_signs, sum_fours,
     };
 
     #[target_feature(enable = "avx2")]
-    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let mut sum = 0.0;
         for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
             for (half, x) in x.iter().enumerate() {
-                let [low, high] = sum_fours(products(w, half, load32i(&x.codes)));
+                let [low, high] = sum_fours(products::<V>(w, half, load32i(&x.codes)));
                 let scale = x.scale.get();
                 sum += (w.scale(2 * half) * scale) * low as f32;
                 sum += (w.scale(2 * half + 1) * scale) * high as f32;
@@ -154,20 +151,19 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
         let mut sums = _mm_setzero_ps();
         let (input, _) = input.as_chunks::<2>();
-        let [a, b, c, d] = rows.map(|row| &row[..input.len()]);
+        let rows = FourRows::new(rows, input.len());
         for (i, x) in input.iter().enumerate() {
-            prefetch_next_rows([a, b, c, d], i);
-            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let [a, b, c, d] = rows.blocks(i);
             for half in 0..2 {
                 let codes = load32i(&x[half].codes);
                 let products = [
-                    products(a, half, codes),
-                    products(b, half, codes),
-                    products(c, half, codes),
-                    products(d, half, codes),
+                    products::<V>(a, half, codes),
+                    products::<V>(b, half, codes),
+                    products::<V>(c, half, codes),
+                    products::<V>(d, half, codes),
                 ];
                 let integers = _mm256_cvtepi32_ps(half_sums4_i32(products));
                 let (low, high) = (2 * half, 2 * half + 1);
@@ -193,9 +189,11 @@ mod avx2 {
     /// Partial sums of the products of two groups, one in each half.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn products(w: &Block, half: usize, x: __m256i) -> __m256i {
+    fn products<V: Products>(w: &Block, half: usize, x: __m256i) -> __m256i {
         let bytes: &[[u8; 16]; 2] = bytemuck::cast_ref(&w.nibbles);
-        dot_i8_i8(x, lookup16(&VALUES, two_groups(&bytes[half])))
+        // No value is -128, so the codes may take the inputs' signs, and those hold anything.
+        let (magnitudes, codes) = move_signs(x, lookup16(&VALUES, two_groups(&bytes[half])));
+        V::fours(V::dot(magnitudes, codes))
     }
 
     /// The nibbles of two groups, 8 bytes each: each half of the result is a group, low nibbles first.

@@ -22,6 +22,8 @@ use crate::simd::vector::Emulated;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 use crate::simd::wasm32::Simd128;
 #[cfg(target_arch = "x86_64")]
+use crate::simd::x86::Avx2;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::x86::vnni::{Avx512, AvxVnni};
 use kernel::{multiply_scaled, multiply_terms};
 
@@ -145,7 +147,7 @@ macro_rules! kernels {
         Kernels {
             listed: kernels![
                 $multiply, $block;
-                #[cfg(target_arch = "x86_64")] Avx2: avx2::Avx2,
+                #[cfg(target_arch = "x86_64")] Avx2: Avx2,
                 #[cfg(target_arch = "x86_64")] AvxVnni: AvxVnni,
                 #[cfg(target_arch = "x86_64")] Avx512: Avx512,
                 #[cfg(target_arch = "aarch64")] Neon: Neon,

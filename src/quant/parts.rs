@@ -101,6 +101,19 @@ pub(crate) struct TermParts {
 
 impl TermParts {
     pub const ZERO: TermParts = TermParts { codes: [0; 256], scales: [0.0; 16], mins: [0.0; 16] };
+
+    /// Takes the blocks of up to 256 weights apart.
+    #[inline(always)]
+    pub fn unpack<B: Terms, S: Shuffle>(&mut self, blocks: &[B]) {
+        let terms = B::LEN / B::TERM;
+        for (i, block) in blocks.iter().enumerate() {
+            block.unpack::<S>(
+                &mut self.codes[i * B::LEN..][..B::LEN],
+                &mut self.scales[i * terms..][..terms],
+                &mut self.mins[i * terms..][..terms],
+            );
+        }
+    }
 }
 
 /// Nibbles of 16 bytes: the low ones to the first half of `codes`, the high ones to the second.

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q1_0", Some(41))
     .shader(include_str!("../../wgsl/quant/q1_0.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -90,16 +87,15 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{bit_masks, load32i, sum_i32};
+    use crate::simd::x86::{Products, bit_masks, load32i, sum_i32};
 
     #[target_feature(enable = "avx2")]
-    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let mut sum = 0.0;
         for (w, x) in weights.iter().zip(input.as_chunks::<4>().0) {
             let scale = w.scale.get();
             for p in 0..4 {
-                let pairs = products(w, p, load32i(&x[p].codes));
-                let integer = sum_i32(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+                let integer = sum_i32(V::fours(products::<V>(w, p, load32i(&x[p].codes))));
                 sum += (scale * x[p].scale.get()) * integer as f32;
             }
         }
@@ -107,17 +103,17 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
-        let sums = q8_0::avx2::rows4_parts::<_, 4, false>(rows, input, |w, p, x| products(w, p, x));
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let sums = q8_0::avx2::rows4_parts::<V, _, 4, false>(rows, input, |w, p, x| products::<V>(w, p, x));
         bytemuck::cast(sums[0])
     }
 
-    /// The input, negated where bits are clear, summed in twos.
+    /// Sums of the input, negated where bits are clear.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn products(w: &Block, p: usize, x: __m256i) -> __m256i {
+    fn products<V: Products>(w: &Block, p: usize, x: __m256i) -> __m256i {
         let set = bit_masks(u32::from_le_bytes(w.signs[p]));
         let signs = _mm256_or_si256(_mm256_xor_si256(set, _mm256_set1_epi8(-1)), _mm256_set1_epi8(1));
-        _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_sign_epi8(x, signs))
+        V::dot(_mm256_set1_epi8(1), _mm256_sign_epi8(x, signs))
     }
 }

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q2_0", Some(42))
     .shader(include_str!("../../wgsl/quant/q2_0.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -108,17 +105,17 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{load32i, sum_each};
+    use crate::simd::x86::{Products, load32i, sum_each};
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+    pub(super) fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
         let mut lanes = _mm_setzero_ps();
         for (w, [a, b, c, d]) in weights.iter().zip(input.as_chunks().0) {
             let integers = sum_each(
-                products(w.codes[0], &a.codes),
-                products(w.codes[1], &b.codes),
-                products(w.codes[2], &c.codes),
-                products(w.codes[3], &d.codes),
+                products::<V>(w.codes[0], &a.codes),
+                products::<V>(w.codes[1], &b.codes),
+                products::<V>(w.codes[2], &c.codes),
+                products::<V>(w.codes[3], &d.codes),
             );
             let inputs = _mm_set_ps(d.scale.get(), c.scale.get(), b.scale.get(), a.scale.get());
             let scales = _mm_mul_ps(_mm_set1_ps(w.scale.get()), inputs);
@@ -129,25 +126,25 @@ pub(super) mod avx2 {
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
-        let pairs = |w: &Block, p: usize, x| pairs(w.codes[p], x);
-        let [a, b, c, d] = q8_0::avx2::rows4_parts::<_, 4, true>(rows, input, pairs);
+    pub(super) fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let sums = |w: &Block, p: usize, x| sums::<V>(w.codes[p], x);
+        let [a, b, c, d] = q8_0::avx2::rows4_parts::<V, _, 4, true>(rows, input, sums);
         bytemuck::cast(_mm_add_ps(_mm_add_ps(a, b), _mm_add_ps(c, d)))
     }
 
     /// The terms of [`super::integer_dot`], summed in fours: 8 × i32.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn products(codes: [u8; 8], input: &[i8; 32]) -> __m256i {
-        _mm256_madd_epi16(pairs(codes, load32i(input)), _mm256_set1_epi16(1))
+    pub fn products<V: Products>(codes: [u8; 8], input: &[i8; 32]) -> __m256i {
+        V::fours(sums::<V>(codes, load32i(input)))
     }
 
-    /// The terms of [`super::integer_dot`], summed in twos: 16 × i16.
+    /// Sums of the terms of [`super::integer_dot`], see [`Products`].
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub fn pairs(codes: [u8; 8], input: __m256i) -> __m256i {
+    pub fn sums<V: Products>(codes: [u8; 8], input: __m256i) -> __m256i {
         let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(1), input);
-        _mm256_sub_epi16(_mm256_maddubs_epi16(crumbs(codes), input), bias)
+        V::less(V::dot(crumbs(codes), input), bias)
     }
 
     /// 32 codes of 2 bits, lowest first, to bytes.

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42))
     .shader(include_str!("../../wgsl/quant/q2_0_g64.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2 | rows4_avx2],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -65,24 +62,26 @@ fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn dot_avx2(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-    use crate::simd::x86::sum_i32;
+mod avx2 {
+    use super::{Block, q2_0, q8_0};
+    use crate::simd::x86::{Products, sum_i32};
 
-    let mut sum = 0.0;
-    for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
-        let scale = w.scale.get();
-        for (&codes, x) in w.codes.iter().zip(x) {
-            sum += (scale * x.scale.get()) * sum_i32(q2_0::avx2::products(codes, &x.codes)) as f32;
+    #[target_feature(enable = "avx2")]
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        let mut sum = 0.0;
+        for (w, x) in weights.iter().zip(input.as_chunks::<2>().0) {
+            let scale = w.scale.get();
+            for (&codes, x) in w.codes.iter().zip(x) {
+                sum += (scale * x.scale.get()) * sum_i32(q2_0::avx2::products::<V>(codes, &x.codes)) as f32;
+            }
         }
+        sum
     }
-    sum
-}
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,f16c")]
-fn rows4_avx2(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
-    let pairs = |w: &Block, p: usize, x| q2_0::avx2::pairs(w.codes[p], x);
-    let sums = q8_0::avx2::rows4_parts::<_, 2, false>(rows, input, pairs);
-    bytemuck::cast(sums[0])
+    #[target_feature(enable = "avx2,f16c")]
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+        let sums = |w: &Block, p: usize, x| q2_0::avx2::sums::<V>(w.codes[p], x);
+        let [sums, _] = q8_0::avx2::rows4_parts::<V, _, 2, false>(rows, input, sums);
+        bytemuck::cast(sums)
+    }
 }

@@ -23,10 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
     .shader(include_str!("../../wgsl/quant/q2_k.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 impl Block {
@@ -125,22 +122,22 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load16, load32};
+    use crate::simd::x86::{Products, load16, load32};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers::<V>(w, x))
     }
 
     /// Pair sums of codes and input are at most 2 * 3 * 127: no saturation.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
         let group_scales = load16(&w.group_scales);
         let nibble = _mm_set1_epi8(15);
         let scales = k::avx2::widen_even_odd(_mm_and_si128(group_scales, nibble));
@@ -153,9 +150,7 @@ mod avx2 {
             for section in 4 * half..4 * half + 4 {
                 let codes = _mm256_and_si256(bit_pairs, _mm256_set1_epi8(3));
                 bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
-                let pair_sums = _mm256_maddubs_epi16(codes, k::avx2::load_group(x, section));
-                let scaled = _mm256_madd_epi16(pair_sums, k::avx2::spread(scales, section));
-                integers = _mm256_add_epi32(integers, scaled);
+                integers = k::avx2::add_group::<V>(integers, codes, x, scales, section);
             }
         }
         (integers, offsets)

@@ -25,10 +25,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11))
     .shader(include_str!("../../wgsl/quant/q3_k.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 impl Block {
@@ -183,23 +180,23 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::load32;
+    use crate::simd::x86::{Products, load32};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     /// Codes stay biased by 4: pair sums are at most 2 * 7 * 127, no saturation. The input's sums of sixteens take
     /// the bias off again.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> __m256i {
         let group_scales = unpack_scales(&w.group_scales);
         let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
         let scales = k::avx2::widen_even_odd(group_scales);
@@ -214,9 +211,7 @@ mod avx2 {
                 bit_pairs = _mm256_srli_epi16::<2>(bit_pairs);
                 high_bits = _mm256_srli_epi16::<1>(high_bits);
                 let codes = _mm256_or_si256(low, high);
-                let pair_sums = _mm256_maddubs_epi16(codes, k::avx2::load_group(x, section));
-                let scaled = _mm256_madd_epi16(pair_sums, k::avx2::spread(scales, section));
-                integers = _mm256_add_epi32(integers, scaled);
+                integers = k::avx2::add_group::<V>(integers, codes, x, scales, section);
             }
         }
         integers

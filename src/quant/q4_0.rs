@@ -19,10 +19,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
     .shader(include_str!("../../wgsl/quant/q4_0.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl Block {
@@ -97,25 +94,24 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, q8_0};
-    use crate::simd::x86::{nibbles, sum4_i16};
+    use crate::simd::x86::{Products, nibbles};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        q8_0::avx2::dot_blocks(weights, input, |w, x| products(w, x), |sums| sum4_i16(sums))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        q8_0::avx2::dot_blocks(weights, input, |w, x| products::<V>(w, x), |sums| V::totals(sums))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
         let scales = |w: [&Block; 4]| q8_0::avx2::leading_scales(w);
-        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products(w, x), |sums| sum4_i16(sums))
+        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products::<V>(w, x), |sums| V::totals(sums))
     }
 
     /// The bias is taken off the pair sums, which are then at most 2 * 8 * 127.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn products(w: &Block, x: __m256i) -> __m256i {
-        let biased = _mm256_maddubs_epi16(nibbles(&w.nibbles), x);
+    fn products<V: Products>(w: &Block, x: __m256i) -> __m256i {
         let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(8), x);
-        _mm256_sub_epi16(biased, bias)
+        V::less(V::dot(nibbles(&w.nibbles), x), bias)
     }
 }

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3))
     .shader(include_str!("../../wgsl/quant/q4_1.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_1::FORMAT,
-        arms![terms; Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_1::FORMAT, arms![terms; Block, q8_1::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl Block {
@@ -95,15 +92,15 @@ fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{Block, q8_1};
-    use crate::simd::x86::nibbles;
+    use crate::simd::x86::{Products, nibbles};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
-        q8_1::avx2::dot_blocks(weights, input, |w| nibbles(&w.nibbles))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_1::Block]) -> f32 {
+        q8_1::avx2::dot_blocks::<V, _>(weights, input, |w| nibbles(&w.nibbles))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_1::Block]) -> [f32; 4] {
-        q8_1::avx2::rows4_blocks(rows, input, |w| nibbles(&w.nibbles))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_1::Block]) -> [f32; 4] {
+        q8_1::avx2::rows4_blocks::<V, _>(rows, input, |w| nibbles(&w.nibbles))
     }
 }

@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6))
     .shader(include_str!("../../wgsl/quant/q5_0.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_0::FORMAT,
-        arms![terms; Block, q8_0::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -108,27 +105,27 @@ pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, U32, q8_0};
-    use crate::simd::x86::{bit_masks, nibbles, sum4_i16};
+    use crate::simd::x86::{Products, bit_masks, nibbles};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn dot(weights: &[Block], input: &[q8_0::Block]) -> f32 {
-        q8_0::avx2::dot_blocks(weights, input, |w, x| products(w, x), |sums| sum4_i16(sums))
+    pub(super) fn dot<V: Products>(weights: &[Block], input: &[q8_0::Block]) -> f32 {
+        q8_0::avx2::dot_blocks(weights, input, |w, x| products::<V>(w, x), |sums| V::totals(sums))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn rows4(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
+    pub(super) fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_0::Block]) -> [f32; 4] {
         let scales = |w: [&Block; 4]| q8_0::avx2::leading_scales(w);
-        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products(w, x), |sums| sum4_i16(sums))
+        q8_0::avx2::rows4_blocks(rows, input, scales, |w, x| products::<V>(w, x), |sums| V::totals(sums))
     }
 
     /// Code - 16 is the nibble, less 16 where the high bit is clear: those inputs are summed apart.
     /// The pair sums are at most 2 * 16 * 127.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn products(w: &Block, x: __m256i) -> __m256i {
+    fn products<V: Products>(w: &Block, x: __m256i) -> __m256i {
         let low = _mm256_andnot_si256(bit_masks(w.high_bits.get()), x);
         let bias = _mm256_maddubs_epi16(_mm256_set1_epi8(16), low);
-        _mm256_sub_epi16(_mm256_maddubs_epi16(nibbles(&w.nibbles), x), bias)
+        V::less(V::dot(nibbles(&w.nibbles), x), bias)
     }
 
     /// The 32 codes, 0..=31.

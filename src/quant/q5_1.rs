@@ -20,10 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
     .shader(include_str!("../../wgsl/quant/q5_1.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_1::FORMAT,
-        arms![terms; Block, q8_1::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_1::FORMAT, arms![terms; Block, q8_1::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -73,16 +70,17 @@ fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{Block, q5_0, q8_1};
+    use crate::simd::x86::Products;
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_1::Block]) -> f32 {
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_1::Block]) -> f32 {
         let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
-        q8_1::avx2::dot_blocks(weights, input, codes)
+        q8_1::avx2::dot_blocks::<V, _>(weights, input, codes)
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_1::Block]) -> [f32; 4] {
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_1::Block]) -> [f32; 4] {
         let codes = |w: &Block| q5_0::avx2::unpack(w.high_bits, &w.nibbles);
-        q8_1::avx2::rows4_blocks(rows, input, codes)
+        q8_1::avx2::rows4_blocks::<V, _>(rows, input, codes)
     }
 }

@@ -23,10 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
     .shader(include_str!("../../wgsl/quant/q5_k.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 impl Block {
@@ -104,22 +101,22 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::load32;
+    use crate::simd::x86::{Products, load32};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot_with_min(weights, input, |w| [w.scale, w.min], |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4_with_min(rows, input, |w| [w.scale, w.min], |w, x| integers::<V>(w, x))
     }
 
     /// Pair sums of codes and input are at most 2 * 31 * 127: no saturation.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> (__m256i, __m256i) {
         let (scales, offsets) = k::avx2::scales_and_offsets(&w.group_scales, x);
         let mut bits = load32(&w.high_bits);
         let nibbles: &[[u8; 32]; 4] = bytemuck::cast_ref(&w.nibbles);
@@ -127,8 +124,8 @@ mod avx2 {
         for i in 0..4 {
             let [low, high] = pair(load32(&nibbles[i]), bits);
             bits = _mm256_srli_epi16::<2>(bits);
-            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(low, x, scales, 2 * i));
-            integers = _mm256_add_epi32(integers, k::avx2::scaled_group(high, x, scales, 2 * i + 1));
+            integers = k::avx2::add_group::<V>(integers, low, x, scales, 2 * i);
+            integers = k::avx2::add_group::<V>(integers, high, x, scales, 2 * i + 1);
         }
         (integers, offsets)
     }

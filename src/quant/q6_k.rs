@@ -25,10 +25,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
     .shader(include_str!("../../wgsl/quant/q6_k.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 impl Block {
@@ -133,23 +130,23 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, k, q8_k};
-    use crate::simd::x86::{load16, load32};
+    use crate::simd::x86::{Products, load16, load32};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     /// Codes stay biased by 32: pair sums are at most 2 * 63 * 127, no saturation. The input's sums of sixteens take
     /// the bias off again.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> __m256i {
         let group_scales = load16(bytemuck::cast_ref(&w.group_scales));
         let bias = _mm256_madd_epi16(_mm256_cvtepi8_epi16(group_scales), k::avx2::load_sums(x));
         let scales = k::avx2::widen_even_odd(group_scales);
@@ -157,8 +154,7 @@ mod avx2 {
         for half in 0..2 {
             let codes = sections(&w.nibbles[half], &w.bit_pairs[half]);
             for section in 0..4 {
-                let scaled = k::avx2::scaled_group(codes[section], x, scales, 4 * half + section);
-                integers = _mm256_add_epi32(integers, scaled);
+                integers = k::avx2::add_group::<V>(integers, codes[section], x, scales, 4 * half + section);
             }
         }
         integers

@@ -28,10 +28,7 @@ pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
         #[cfg(target_arch = "aarch64")] Neon: lanes::quantize,
         #[cfg(target_arch = "wasm32")] Simd128: lanes::quantize,
     ])
-    .dot(
-        &FORMAT,
-        arms![terms; Block, Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&FORMAT, arms![terms; Block, Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
 impl super::Block for Block {
@@ -148,19 +145,26 @@ pub(super) mod avx2 {
 
     use super::Block;
     use crate::simd::x86::{
-        dot_i8_i8, half, leading_halves, leading_halves_of_4, load8f, load32i, prefetch_next_rows, sum4_i16,
-        sum4_i32,
+        FourRows, Products, half, leading_halves, leading_halves_of_4, load8f, load32i, move_signs, sum4_i32,
     };
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[Block]) -> f32 {
-        dot_blocks(weights, input, |w, x| dot_i8_i8(load32i(&w.codes), x), |sums| sum4_i32(sums))
+    pub fn dot<V: Products>(weights: &[Block], input: &[Block]) -> f32 {
+        dot_blocks(weights, input, |w, x| products::<V>(w, x), |sums| sum4_i32(sums))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[Block]) -> [f32; 4] {
-        let products = |w: &Block, x| dot_i8_i8(load32i(&w.codes), x);
-        rows4_blocks(rows, input, |w| leading_scales(w), products, |sums| sum4_i32(sums))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[Block]) -> [f32; 4] {
+        let scales = |w: [&Block; 4]| leading_scales(w);
+        rows4_blocks(rows, input, scales, |w, x| products::<V>(w, x), |sums| sum4_i32(sums))
+    }
+
+    /// In fours at once: two products may fill an i16.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn products<V: Products>(w: &Block, x: __m256i) -> __m256i {
+        let (magnitudes, x) = move_signs(load32i(&w.codes), x);
+        V::fours(V::dot(magnitudes, x))
     }
 
     /// The dot of any format with blocks of 32 that begin with their f16 scale, and Q8_0 inputs. `products` gives
@@ -201,18 +205,16 @@ pub(super) mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
     pub fn rows4_blocks<W: Pod>(
-        [a, b, c, d]: [&[W]; 4],
+        rows: [&[W]; 4],
         input: &[Block],
         scales: impl Fn([&W; 4]) -> __m128,
         products: impl Fn(&W, __m256i) -> __m256i,
         sum4: impl Fn([__m256i; 4]) -> __m128i,
     ) -> [f32; 4] {
         let mut sums = _mm_setzero_ps();
-        let blocks = input.len();
-        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        let rows = FourRows::new(rows, input.len());
         for (i, x) in input.iter().enumerate() {
-            prefetch_next_rows([a, b, c, d], i);
-            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let [a, b, c, d] = rows.blocks(i);
             let codes = load32i(&x.codes);
             let products = [products(a, codes), products(b, codes), products(c, codes), products(d, codes)];
             let integers = _mm_cvtepi32_ps(sum4(products));
@@ -222,22 +224,20 @@ pub(super) mod avx2 {
         bytemuck::cast(sums)
     }
 
-    /// [`rows4_blocks`] for blocks of `P` times 32 weights that begin with an f16 scale. `products` gives sums of two exact
-    /// products of part `p` of a block, at most 8191 in magnitude; with `BY_PART` each part has a sum of its own.
+    /// [`rows4_blocks`] for blocks of `P` times 32 weights that begin with an f16 scale. `products` gives sums of exact
+    /// products of part `p` of a block for [`Products::totals`]; with `BY_PART` each part has a sum of its own.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4_parts<W: Pod, const P: usize, const BY_PART: bool>(
-        [a, b, c, d]: [&[W]; 4],
+    pub fn rows4_parts<V: Products, W: Pod, const P: usize, const BY_PART: bool>(
+        rows: [&[W]; 4],
         input: &[Block],
         products: impl Fn(&W, usize, __m256i) -> __m256i,
     ) -> [__m128; P] {
         let mut sums = [_mm_setzero_ps(); P];
         let (input, _) = input.as_chunks::<P>();
-        let blocks = input.len();
-        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        let rows = FourRows::new(rows, input.len());
         for (i, x) in input.iter().enumerate() {
-            prefetch_next_rows([a, b, c, d], i);
-            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let [a, b, c, d] = rows.blocks(i);
             let scales = leading_scales([a, b, c, d]);
             for p in 0..P {
                 let codes = load32i(&x[p].codes);
@@ -247,7 +247,7 @@ pub(super) mod avx2 {
                     products(c, p, codes),
                     products(d, p, codes),
                 ];
-                let integers = _mm_cvtepi32_ps(sum4_i16(products));
+                let integers = _mm_cvtepi32_ps(V::totals(products));
                 let scales = _mm_mul_ps(scales, _mm_broadcastss_ps(leading_halves(&x[p])));
                 let sum = if BY_PART { p } else { 0 };
                 sums[sum] = _mm_add_ps(sums[sum], _mm_mul_ps(scales, integers));

@@ -65,7 +65,7 @@ pub(super) mod avx2 {
 
     use super::{Block, q8_0};
     use crate::simd::x86::{
-        dot_u8_i8, half, leading_halves, leading_halves_of_4, load32i, prefetch_next_rows, sum_i32, sum4_i16,
+        Avx2, FourRows, Products, half, leading_halves, leading_halves_of_4, load32i, sum_i32,
     };
 
     /// The dot of any format with blocks of 32 unsigned `codes`, at most 32, that begin with f16 scale and minimum,
@@ -73,13 +73,17 @@ pub(super) mod avx2 {
     /// order of the scalar dot.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot_blocks<W: Pod>(weights: &[W], input: &[Block], codes: impl Fn(&W) -> __m256i) -> f32 {
+    pub fn dot_blocks<V: Products, W: Pod>(
+        weights: &[W],
+        input: &[Block],
+        codes: impl Fn(&W) -> __m256i,
+    ) -> f32 {
         let mut sum = 0.0;
         let (weight_groups, weight_rest) = weights.as_chunks::<4>();
         let (input_groups, input_rest) = input.as_chunks::<4>();
         for (w, x) in weight_groups.iter().zip(input_groups) {
-            let products = |i: usize| _mm256_maddubs_epi16(codes(&w[i]), load32i(&x[i].codes));
-            let integers = _mm_cvtepi32_ps(sum4_i16([products(0), products(1), products(2), products(3)]));
+            let products = |i: usize| V::dot(codes(&w[i]), load32i(&x[i].codes));
+            let integers = _mm_cvtepi32_ps(V::totals([products(0), products(1), products(2), products(3)]));
             let both = _mm256_mul_ps(leading_halves_of_4(w.each_ref()), leading_halves_of_4(x.each_ref()));
             let (scales, offsets) = (_mm256_castps256_ps128(both), _mm256_extractf128_ps::<1>(both));
             let terms: [f32; 4] = bytemuck::cast(_mm_add_ps(_mm_mul_ps(scales, integers), offsets));
@@ -88,7 +92,7 @@ pub(super) mod avx2 {
             }
         }
         for (w, x) in weight_rest.iter().zip(input_rest) {
-            let integer = sum_i32(dot_u8_i8(codes(w), load32i(&x.codes)));
+            let integer = sum_i32(V::fours(V::dot(codes(w), load32i(&x.codes))));
             let both = _mm_mul_ps(leading_halves(w), leading_halves(x));
             let (scale, offset) = (_mm_cvtss_f32(both), _mm_cvtss_f32(_mm_movehdup_ps(both)));
             sum += scale * integer as f32 + offset;
@@ -99,20 +103,18 @@ pub(super) mod avx2 {
     /// The dots of four rows, each of which takes a lane of the sum.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4_blocks<W: Pod>(
-        [a, b, c, d]: [&[W]; 4],
+    pub fn rows4_blocks<V: Products, W: Pod>(
+        rows: [&[W]; 4],
         input: &[Block],
         codes: impl Fn(&W) -> __m256i,
     ) -> [f32; 4] {
         let mut sums = _mm_setzero_ps();
-        let blocks = input.len();
-        let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+        let rows = FourRows::new(rows, input.len());
         for (i, x) in input.iter().enumerate() {
-            prefetch_next_rows([a, b, c, d], i);
-            let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+            let [a, b, c, d] = rows.blocks(i);
             let input = load32i(&x.codes);
-            let products = |w: &W| _mm256_maddubs_epi16(codes(w), input);
-            let integers = _mm_cvtepi32_ps(sum4_i16([products(a), products(b), products(c), products(d)]));
+            let products = |w: &W| V::dot(codes(w), input);
+            let integers = _mm_cvtepi32_ps(V::totals([products(a), products(b), products(c), products(d)]));
             let both = leading_halves(x);
             let (scale, sum) = (_mm_broadcastss_ps(both), _mm_broadcastss_ps(_mm_movehdup_ps(both)));
             let both = leading_halves_of_4([a, b, c, d]);
@@ -127,7 +129,7 @@ pub(super) mod avx2 {
     pub fn quantize(values: &[f32], out: &mut [Block]) {
         for (values, out) in values.as_chunks::<32>().0.iter().zip(out) {
             let (scale, codes) = q8_0::avx2::encode_codes(values);
-            let sum = sum_i32(dot_u8_i8(_mm256_set1_epi8(1), codes));
+            let sum = sum_i32(Avx2::fours(Avx2::dot(_mm256_set1_epi8(1), codes)));
             *out = Block {
                 scale: bytemuck::cast(half(scale)),
                 sum: bytemuck::cast(half(sum as f32 * scale)),

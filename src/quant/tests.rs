@@ -50,20 +50,30 @@ fn every_block_format_has_generic_kernels() {
 }
 
 #[test]
-fn emulated_dots_give_the_bits_of_the_scalar_dot() {
+fn emulated_arms_give_the_bits_of_the_scalar_dot() {
     let mut rng = fastrand::Rng::with_seed(11);
     for (format, input) in block_formats() {
-        let arms = format.dot.as_ref().expect("a dot").arms;
-        assert_eq!((arms[0].isa, arms[1].isa), (Isa::Scalar, Isa::Scalar), "{}", format.name);
+        let dot = format.dot.as_ref().expect("a dot");
+        let scalar = format.row_dot(Isa::Scalar).expect("a dot");
         for blocks in [0, 1, 2, 3, 7, 8, 9, 17] {
             let columns = blocks * input.block_len.max(format.block_len);
-            let weights = random_blocks(format, columns / format.block_len, &mut rng);
+            let rows = [(); 4].map(|()| random_blocks(format, columns / format.block_len, &mut rng));
+            let rows = rows.each_ref().map(|row| &row[..]);
             for _ in 0..2 {
                 let inputs = random_inputs(input, 1, columns, &mut rng);
-                // SAFETY: plain Rust.
-                let (found, expected) =
-                    unsafe { ((arms[0].call)(&weights, &inputs), (arms[1].call)(&weights, &inputs)) };
-                assert!(same(found, expected), "{} {columns}: {found:e}, not {expected:e}", format.name);
+                let expected = rows.map(|row| scalar.call(row, &inputs));
+                for (i, arm) in dot.emulated.iter().filter(|arm| arm.isa.is_available()).enumerate() {
+                    let rows4 = arm.rows4.expect("all block formats have one");
+                    // SAFETY: this machine has the arm's instruction set.
+                    let (alone, together) =
+                        unsafe { (rows.map(|row| (arm.call)(row, &inputs)), rows4(rows, &inputs)) };
+                    let right = (0..4).all(|i| same(alone[i], expected[i]) && same(together[i], expected[i]));
+                    let name = format.name;
+                    assert!(
+                        right,
+                        "{name} {i} {columns}: {alone:?}, together {together:?}, not {expected:?}"
+                    );
+                }
             }
         }
     }

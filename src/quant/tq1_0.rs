@@ -25,10 +25,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34))
     .shader(include_str!("../../wgsl/quant/tq1_0.wgsl"))
     .encoder::<Block>()
-    .dot(
-        &q8_k::FORMAT,
-        arms![scaled; Block, q8_k::Block; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: avx2::dot | avx2::rows4],
-    )
+    .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
 /// 3^n modulo 256.
@@ -127,31 +124,30 @@ mod avx2 {
 
     use super::{Block, q8_k};
     use crate::quant::k;
-    use crate::simd::x86::{load16, load32};
+    use crate::simd::x86::{Products, load16, load32};
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn dot(weights: &[Block], input: &[q8_k::Block]) -> f32 {
-        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn dot<V: Products>(weights: &[Block], input: &[q8_k::Block]) -> f32 {
+        k::avx2::dot(weights, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     #[target_feature(enable = "avx2,f16c")]
-    pub fn rows4(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
-        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers(w, x))
+    pub fn rows4<V: Products>(rows: [&[Block]; 4], input: &[q8_k::Block]) -> [f32; 4] {
+        k::avx2::rows4(rows, input, |w| w.scale.get(), |w, x| integers::<V>(w, x))
     }
 
     /// Partial sums of a block's integer.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    fn integers(w: &Block, x: &q8_k::Block) -> __m256i {
+    fn integers<V: Products>(w: &Block, x: &q8_k::Block) -> __m256i {
         let bytes = shifted(w);
-        // i16 lanes: 8 pairs of at most 2 * 128 * 2 fit.
-        let mut pairs = _mm256_setzero_si256();
+        // As i16, 8 pairs of at most 2 * 128 * 2 fit.
+        let mut sums = _mm256_setzero_si256();
         for g in 0..8 {
-            let products = _mm256_maddubs_epi16(first_trits(bytes[g]), k::avx2::load_group(x, g));
-            pairs = _mm256_add_epi16(pairs, products);
+            sums = V::add(sums, first_trits(bytes[g]), k::avx2::load_group(x, g));
         }
         // The sum of the inputs comes off each code.
-        _mm256_madd_epi16(_mm256_sub_epi16(pairs, k::avx2::load_sums(x)), _mm256_set1_epi16(1))
+        V::fours(V::less(sums, k::avx2::load_sums(x)))
     }
 
     /// For all 256 weights in order, the byte that has the weight's trit in first place.

@@ -6,7 +6,27 @@ use std::arch::x86_64::*;
 
 use bytemuck::Pod;
 
+use super::vector::{Shuffle, operations};
+pub(crate) use products::Products;
+
+pub mod products;
 pub mod vnni;
+
+/// 256 bits, AVX2.
+pub(crate) struct Avx2;
+
+macro_rules! shuffle {
+    ($($vector:ty),+) => {$(
+        impl Shuffle for $vector {
+            operations! {
+                fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
+                    bytemuck::cast(_mm_shuffle_epi8(load16(table), load16(indices)))
+                }
+            }
+        }
+    )+};
+}
+shuffle!(Avx2, vnni::AvxVnni, vnni::Avx512);
 
 /// 32 bytes from memory of any alignment.
 #[inline]
@@ -106,20 +126,12 @@ pub fn twice(v: __m128i) -> __m256i {
     _mm256_broadcastsi128_si256(v)
 }
 
-/// Exact products of unsigned `codes` and signed `input` bytes, summed in fours: 8 × i32.
-/// Pair sums are i16: the caller's codes must keep `2 * max(code) * 127` below 32768.
+/// Unsigned codes and signed inputs with the products of signed `codes` (any value) and `input` (never -128): the input
+/// takes the codes' signs.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn dot_u8_i8(codes: __m256i, input: __m256i) -> __m256i {
-    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, input), _mm256_set1_epi16(1))
-}
-
-/// Exact products of signed `codes` (any value) and signed `input` (never -128), summed in fours: 8 × i32.
-/// The sign moves from the code to the input, so that the unsigned-by-signed instruction applies.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn dot_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
-    dot_u8_i8(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
+pub fn move_signs(codes: __m256i, input: __m256i) -> (__m256i, __m256i) {
+    (_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
 }
 
 /// `v`, of which the optimizer knows nothing: it cannot turn a chain of integer sums into a tree, which has more
@@ -178,17 +190,36 @@ pub fn sum4_i16(v: [__m256i; 4]) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums))
 }
 
+/// Four rows of weights that are read side by side.
+pub struct FourRows<'a, W>([&'a [W]; 4]);
+
+impl<'a, W> FourRows<'a, W> {
+    /// The first `blocks` blocks of each row.
+    #[inline(always)]
+    pub fn new([a, b, c, d]: [&'a [W]; 4], blocks: usize) -> Self {
+        FourRows([&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]])
+    }
+
+    /// Block `i` of each row. Those of the next four rows are asked for.
+    #[inline(always)]
+    pub fn blocks(&self, i: usize) -> [&'a W; 4] {
+        let [a, b, c, d] = self.0;
+        prefetch_next_rows(self.0, i);
+        [&a[i], &b[i], &c[i], &d[i]]
+    }
+}
+
 /// Asks for what the next four rows, right behind these, have in place of these rows' blocks `i`. Rows are short and read
 /// four at a time, so that the CPU's own prefetchers see the streams end before they follow them.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
+#[inline(always)]
+fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
     let row_bytes = rows[1].as_ptr().addr().wrapping_sub(rows[0].as_ptr().addr());
     let blocks = 4 * size_of::<W>();
     let start =
         rows[0].as_ptr().cast::<i8>().wrapping_add(row_bytes.wrapping_mul(4).wrapping_add(i * blocks));
     for line in 0..blocks.div_ceil(64) {
-        _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line));
+        // SAFETY: SSE is part of x86-64, and an address that is not there does no harm.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line)) };
     }
 }
 
@@ -229,13 +260,6 @@ pub fn half(value: f32) -> [u8; 2] {
 pub fn lookup16(table: &[i8; 16], indices: __m256i) -> __m256i {
     let table = load16(bytemuck::cast_ref(table));
     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices)
-}
-
-/// [`dot_i8_i8`] with sums of two instead of four: 16 × i16.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub fn pairs_i8_i8(codes: __m256i, input: __m256i) -> __m256i {
-    _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(input, codes))
 }
 
 /// Sums of the lower and the upper 4 × i32.

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use crate::quant::{le::F16, q8_k};
-use crate::simd::x86::{load32, load32i, prefetch_next_rows, sum_i32, sum4_i32};
+use crate::simd::x86::{FourRows, Products, load32, load32i, sum_i32, sum4_i32};
 
 /// For Q4_K and Q5_K: the 8 group scales for [`spread`], in both halves, and the products of the group minimums with
 /// the sums of the input in 8 partial sums.
@@ -55,12 +55,18 @@ pub fn load_group(input: &q8_k::Block, g: usize) -> __m256i {
     load32i(&groups[g])
 }
 
-/// Partial sums of the products of the unsigned codes of group `g` with its inputs and its scales, see [`spread`]. Pair
-/// sums may not pass an i16: codes up to 127.
+/// Adds the products of the unsigned codes of group `g` with its inputs and its scales, see [`spread`], to partial sums.
+/// Pair sums may not pass an i16: codes up to 127.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn scaled_group(codes: __m256i, input: &q8_k::Block, scales: __m256i, g: usize) -> __m256i {
-    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, load_group(input, g)), spread(scales, g))
+pub fn add_group<V: Products>(
+    integers: __m256i,
+    codes: __m256i,
+    input: &q8_k::Block,
+    scales: __m256i,
+    g: usize,
+) -> __m256i {
+    V::add_scaled(integers, codes, load_group(input, g), spread(scales, g))
 }
 
 /// The 16 sums of the input in sixteens.
@@ -92,17 +98,15 @@ pub fn dot<W>(
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn rows4<W>(
-    [a, b, c, d]: [&[W]; 4],
+    rows: [&[W]; 4],
     input: &[q8_k::Block],
     scale: impl Fn(&W) -> f32,
     integers: impl Fn(&W, &q8_k::Block) -> __m256i,
 ) -> [f32; 4] {
     let mut sums = _mm_setzero_ps();
-    let blocks = input.len();
-    let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+    let rows = FourRows::new(rows, input.len());
     for (i, x) in input.iter().enumerate() {
-        prefetch_next_rows([a, b, c, d], i);
-        let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+        let [a, b, c, d] = rows.blocks(i);
         let integers = sum4_i32([integers(a, x), integers(b, x), integers(c, x), integers(d, x)]);
         let scales = _mm_set_ps(scale(d), scale(c), scale(b), scale(a));
         let scales = _mm_mul_ps(scales, _mm_set1_ps(x.scale.get()));
@@ -134,17 +138,15 @@ pub fn dot_with_min<W>(
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn rows4_with_min<W>(
-    [a, b, c, d]: [&[W]; 4],
+    rows: [&[W]; 4],
     input: &[q8_k::Block],
     scale_and_min: impl Fn(&W) -> [F16; 2],
     integers: impl Fn(&W, &q8_k::Block) -> (__m256i, __m256i),
 ) -> [f32; 4] {
     let mut sums = _mm_setzero_ps();
-    let blocks = input.len();
-    let (a, b, c, d) = (&a[..blocks], &b[..blocks], &c[..blocks], &d[..blocks]);
+    let rows = FourRows::new(rows, input.len());
     for (i, x) in input.iter().enumerate() {
-        prefetch_next_rows([a, b, c, d], i);
-        let (a, b, c, d) = (&a[i], &b[i], &c[i], &d[i]);
+        let [a, b, c, d] = rows.blocks(i);
         let ((ia, oa), (ib, ob)) = (integers(a, x), integers(b, x));
         let ((ic, oc), (id, od)) = (integers(c, x), integers(d, x));
         let factors = [scale_and_min(a), scale_and_min(b), scale_and_min(c), scale_and_min(d)];

@@ -10,19 +10,8 @@ use std::ops::Range;
 
 use super::kernel::{self, Input, Routines, part};
 use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, STEPS, Tile};
-use crate::quant::parts::{Codes, Parts, Scaled, Shuffle, TermParts, Terms};
-use crate::simd::x86::{load8f, load16, load32, opaque, store8f, store32};
-
-/// Lookups are `pshufb`.
-pub(super) struct Avx2;
-
-impl Shuffle for Avx2 {
-    #[inline(always)]
-    fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
-        // SAFETY: only functions of this file use this type, and all of them require AVX2.
-        unsafe { bytemuck::cast(_mm_shuffle_epi8(load16(table), load16(indices))) }
-    }
-}
+use crate::quant::parts::{Codes, Parts, Scaled, TermParts, Terms};
+use crate::simd::x86::{Avx2, load8f, load32, opaque, store8f, store32};
 
 /// Sums of 16 rows and `T` inputs.
 type Sums<V, const T: usize> = [[V; 2]; T];
@@ -32,7 +21,7 @@ impl Routines for Avx2 {
 
     #[target_feature(enable = "avx2,f16c")]
     unsafe fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
-        kernel::unpack_terms::<B, Self>(blocks, parts);
+        parts.unpack::<B, Self>(blocks);
     }
 
     #[target_feature(enable = "avx2")]

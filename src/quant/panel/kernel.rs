@@ -7,7 +7,6 @@ use super::{
     Inputs, PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Product, Run, STEPS, Scaled, Scratch, TermParts, Terms,
     Tile,
 };
-use crate::simd::vector::Shuffle;
 
 /// Codes and numbers of one input.
 pub(super) type Input<'a> = (&'a [[u8; 4]], &'a Run);
@@ -136,19 +135,6 @@ pub(super) unsafe fn multiply_scaled<B: Scaled, K: Routines>(product: Product<'_
         for (p, panel) in scratch.panels[..panels].iter().enumerate() {
             for_tiles!(K, B, inputs, run, &mut scratch.tiles, |x, tile| scaled_tile(panel, x, tile, p));
         }
-    }
-}
-
-/// Takes the blocks of up to 256 weights apart.
-#[inline(always)]
-pub(super) fn unpack_terms<B: Terms, S: Shuffle>(blocks: &[B], parts: &mut TermParts) {
-    let terms = B::LEN / B::TERM;
-    for (i, block) in blocks.iter().enumerate() {
-        block.unpack::<S>(
-            &mut parts.codes[i * B::LEN..][..B::LEN],
-            &mut parts.scales[i * terms..][..terms],
-            &mut parts.mins[i * terms..][..terms],
-        );
     }
 }
 

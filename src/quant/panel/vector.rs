@@ -233,7 +233,7 @@ macro_rules! kernel {
 
             $(#[target_feature(enable = $features)])?
             unsafe fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts) {
-                kernel::unpack_terms::<B, Self>(blocks, parts);
+                parts.unpack::<B, Self>(blocks);
             }
 
             $(#[target_feature(enable = $features)])?

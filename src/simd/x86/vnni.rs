@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::simd::vector::{Shuffle, Vector, first, first_mut, operations};
+use crate::simd::vector::{Vector, first, first_mut, operations};
 
 /// 256 bits, AVX-VNNI.
 pub(crate) struct AvxVnni;
@@ -67,16 +67,3 @@ impl Vector for Avx512 {
         fn mul_f(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
     }
 }
-
-macro_rules! shuffle {
-    ($($vector:ident),+) => {$(
-        impl Shuffle for $vector {
-            operations! {
-                fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
-                    bytemuck::cast(_mm_shuffle_epi8(super::load16(table), super::load16(indices)))
-                }
-            }
-        }
-    )+};
-}
-shuffle!(AvxVnni, Avx512);
