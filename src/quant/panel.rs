@@ -16,7 +16,7 @@ use super::parts::{Parts, Scaled, TermParts, Terms};
 use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
 #[cfg(target_arch = "aarch64")]
-use crate::simd::aarch64::{Dotprod, Neon};
+use crate::simd::aarch64::{Dotprod, I8mm, Neon};
 #[cfg(test)]
 use crate::simd::vector::Emulated;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -31,6 +31,7 @@ use kernel::{multiply_scaled, multiply_terms};
 mod avx2;
 mod float;
 mod kernel;
+mod steps;
 mod vector;
 
 /// Weight rows that one call of [`Multiply::run`] takes at most.
@@ -101,7 +102,8 @@ struct Run {
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Panel {
-    /// Steps of four columns: of each row four codes.
+    /// Steps of four columns: of each row four codes. Where instructions multiply matrices, steps of eight columns in the
+    /// room of two.
     codes: [[u8; 4 * PANEL_ROWS]; STEPS],
     /// terms × rows; a `Scaled` block has one for all.
     scales: [[f32; PANEL_ROWS]; 16],
@@ -152,12 +154,14 @@ macro_rules! kernels {
                 #[cfg(target_arch = "x86_64")] Avx512: Avx512,
                 #[cfg(target_arch = "aarch64")] Neon: Neon,
                 #[cfg(target_arch = "aarch64")] Dotprod: Dotprod,
+                #[cfg(target_arch = "aarch64")] I8mm: I8mm,
                 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))] Simd128: Simd128,
             ],
             #[cfg(test)]
             emulated: kernels![
                 $multiply, $block;
                 Scalar: Emulated<4, false>,
+                Scalar: Emulated<4, false, true>,
                 Scalar: Emulated<8, true>,
                 Scalar: Emulated<16, true>,
             ],

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::vector::{Shuffle, Vector, Vector128, first, first_mut, operations};
+use super::vector::{Matrix, Shuffle, Vector, Vector128, first, first_mut, operations};
 
 /// Products of bytes to i16, of which pairs are added to i32.
 pub(crate) struct Neon;
@@ -11,7 +11,10 @@ pub(crate) struct Neon;
 /// NEON with SDOT.
 pub(crate) struct Dotprod;
 
-/// Everything but the dots, which the two have in common.
+/// NEON with SDOT and SMMLA.
+pub(crate) struct I8mm;
+
+/// Everything but the dots, which all have in common.
 macro_rules! common {
     () => {
         const LANES: usize = 4;
@@ -77,7 +80,40 @@ impl Vector for Dotprod {
     }
 }
 
-/// What the two have in common besides.
+impl Vector for I8mm {
+    type Dots = int32x4_t;
+    common!();
+
+    operations! {
+        fn no_dots() -> int32x4_t { Dotprod::no_dots() }
+        fn add_dots(dots: int32x4_t, codes: int32x4_t, inputs: int32x4_t) -> int32x4_t {
+            Dotprod::add_dots(dots, codes, inputs)
+        }
+        fn dots(dots: int32x4_t) -> int32x4_t { dots }
+    }
+}
+
+impl Matrix for I8mm {
+    operations! {
+        fn load_rows(a: &[u8], b: &[u8]) -> int32x4_t {
+            vreinterpretq_s32_u8(vcombine_u8(vld1_u8(first::<_, 8>(a)), vld1_u8(first::<_, 8>(b))))
+        }
+        fn add_products(sums: int32x4_t, codes: int32x4_t, inputs: int32x4_t) -> int32x4_t {{
+            let mut sums = sums;
+            // The compiler's own name for the instruction is not stable.
+            asm!(
+                ".arch_extension i8mm",
+                "smmla {sums:v}.4s, {codes:v}.16b, {inputs:v}.16b",
+                sums = inout(vreg) sums, codes = in(vreg) codes, inputs = in(vreg) inputs,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+            sums
+        }}
+        fn unzip(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] { [vuzp1q_s32(a, b), vuzp2q_s32(a, b)] }
+    }
+}
+
+/// What all have in common besides.
 macro_rules! common_traits {
     ($($vector:ident),+) => {$(
         impl Vector128 for $vector {
@@ -101,7 +137,7 @@ macro_rules! common_traits {
         }
     )+};
 }
-common_traits!(Neon, Dotprod);
+common_traits!(Neon, Dotprod, I8mm);
 
 /// An IEEE half as a float.
 #[inline(always)]

@@ -58,6 +58,18 @@ pub(crate) trait Vector128: Vector {
     fn total(a: Self::Int) -> i32;
 }
 
+/// A vector of 16 bytes with signed codes that is also a matrix of two rows of eight bytes, and as i32 one of two by two.
+#[allow(dead_code, reason = "x86-64 and wasm32 have none")]
+pub(crate) trait Matrix: Vector {
+    /// The first eight bytes of two rows.
+    fn load_rows(first: &[u8], second: &[u8]) -> Self::Int;
+    /// Adds the products of two rows of codes and two of inputs: lane 2 i + j is row i of the codes times row j of the
+    /// inputs. Inputs are i8, and not -128.
+    fn add_products(sums: Self::Int, codes: Self::Int, inputs: Self::Int) -> Self::Int;
+    /// Lanes 0 and 2 of `a` and of `b`, and lanes 1 and 3.
+    fn unzip(a: Self::Int, b: Self::Int) -> [Self::Int; 2];
+}
+
 /// Methods of a [`Vector`] that are an expression each.
 #[allow(unused_macros, reason = "no instruction set of this architecture")]
 macro_rules! operations {
@@ -88,17 +100,17 @@ pub(crate) fn first_mut<T, const N: usize>(values: &mut [T]) -> *mut T {
     values[..N].as_mut_ptr()
 }
 
-/// `N` lanes as arrays; codes are u8 if `U`.
+/// `N` lanes as arrays; codes are u8 if `U`; a [`Matrix`] if `M`.
 #[cfg(test)]
-pub(crate) struct Emulated<const N: usize, const U: bool>;
+pub(crate) struct Emulated<const N: usize, const U: bool, const M: bool = false>;
 
 #[cfg(test)]
 mod emulated {
     use std::array::from_fn;
 
-    use super::{Emulated, Shuffle, Vector, Vector128};
+    use super::{Emulated, Matrix, Shuffle, Vector, Vector128};
 
-    impl<const N: usize, const U: bool> Shuffle for Emulated<N, U> {
+    impl<const N: usize, const U: bool, const M: bool> Shuffle for Emulated<N, U, M> {
         fn lookup16(table: &[u8; 16], indices: &[u8; 16]) -> [u8; 16] {
             indices.map(|index| table[usize::from(index & 15)])
         }
@@ -112,7 +124,7 @@ mod emulated {
         [i32::from(lane as i16), lane >> 16]
     }
 
-    impl<const N: usize, const U: bool> Vector for Emulated<N, U> {
+    impl<const N: usize, const U: bool, const M: bool> Vector for Emulated<N, U, M> {
         const LANES: usize = N;
         const UNSIGNED: bool = U;
         type Int = [i32; N];
@@ -186,6 +198,23 @@ mod emulated {
         }
         fn total(a: [i32; 4]) -> i32 {
             a.iter().sum()
+        }
+    }
+
+    impl Matrix for Emulated<4, false, true> {
+        fn load_rows(first: &[u8], second: &[u8]) -> [i32; 4] {
+            Self::load(&[&first[..8], &second[..8]].concat())
+        }
+        fn add_products(sums: [i32; 4], codes: [i32; 4], inputs: [i32; 4]) -> [i32; 4] {
+            let rows = |v: [i32; 4]| bytemuck::cast::<_, [[i8; 8]; 2]>(v);
+            let (codes, inputs) = (rows(codes), rows(inputs));
+            from_fn(|i| {
+                let products = codes[i / 2].iter().zip(&inputs[i % 2]);
+                sums[i] + products.map(|(&code, &x)| i32::from(code) * i32::from(x)).sum::<i32>()
+            })
+        }
+        fn unzip(a: [i32; 4], b: [i32; 4]) -> [[i32; 4]; 2] {
+            [[a[0], a[2], b[0], b[2]], [a[1], a[3], b[1], b[3]]]
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The kernels of all instruction sets that sum four products of bytes, or can be made to: see [`super`]. One source
 //! over [`Vector`].
 //!
-//! A step is four columns: 16 × 4 codes of weights times four codes of an input in all lanes. Where codes are signed,
-//! what an unsigned format has above the numbers that it means is taken off when a panel is filled. Where they are
-//! unsigned, signed codes are raised by 128, and what the codes are too high comes off with the inputs' sums.
+//! Where codes are signed, what an unsigned format has above the numbers that it means is taken off when a panel is filled.
+//! Where they are unsigned, signed codes are raised by 128, and what the codes are too high comes off with the inputs' sums.
 
 use std::iter::StepBy;
 use std::ops::Range;
 
-use super::kernel::{self, Input, Routines, part};
+use super::kernel::{self, Input, Routines};
+use super::steps::{Steps, dots};
 use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
 use crate::quant::parts::Codes;
 use crate::simd::vector::Vector;
@@ -42,17 +42,6 @@ fn shift<V: Vector>(panel: &mut Panel, codes: Codes) {
             for byte in step {
                 *byte = byte.wrapping_add(by);
             }
-        }
-    }
-}
-
-/// Fills the steps of a panel.
-#[inline(always)]
-#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "AVX2 has one of its own"))]
-fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
-    for step in 0..PANEL_COLUMNS / 4 {
-        for r in 0..PANEL_ROWS {
-            panel.codes[step].as_chunks_mut::<4>().0[r] = rows[r].as_chunks::<4>().0[step];
         }
     }
 }
@@ -95,7 +84,7 @@ fn store_sums<V: Vector, const R: usize, const T: usize>(
 
 /// `R` vectors of rows at a time.
 #[inline(always)]
-fn terms_tile<V: Vector, const R: usize, const T: usize>(
+fn terms_tile<V: Steps, const R: usize, const T: usize>(
     shape: Shape,
     panel: &Panel,
     terms: &StepBy<Range<usize>>,
@@ -107,7 +96,7 @@ fn terms_tile<V: Vector, const R: usize, const T: usize>(
         let row = pass * R * V::LANES;
         let mut sums = load_sums::<V, R, T>(tiles, p, row);
         for term in terms.clone() {
-            let dots = dots::<V, R, T>(panel, x, row, term * shape.steps, shape.steps);
+            let dots = V::steps::<R, T>(panel, x, row, term * shape.steps, shape.steps);
             let column = term * shape.steps / 8;
             for t in 0..T {
                 let run = x[t].1;
@@ -115,7 +104,7 @@ fn terms_tile<V: Vector, const R: usize, const T: usize>(
                 let bias = V::splat(shape.bias * input_sum(run, shape, term));
                 for r in 0..R {
                     let row = row + r * V::LANES;
-                    let mut integer = V::dots(dots[t][r]);
+                    let mut integer = dots[t][r];
                     if V::UNSIGNED {
                         integer = V::sub(integer, bias);
                     }
@@ -146,7 +135,7 @@ fn input_sum(run: &Run, shape: Shape, term: usize) -> i32 {
 
 /// `R` vectors of rows at a time.
 #[inline(always)]
-fn scaled_tile<V: Vector, const R: usize, const T: usize>(
+fn scaled_tile<V: Steps, const R: usize, const T: usize>(
     shape: Shape,
     panel: &Panel,
     x: &[Input<'_>; T],
@@ -157,12 +146,12 @@ fn scaled_tile<V: Vector, const R: usize, const T: usize>(
         let row = pass * R * V::LANES;
         let mut integers = [[V::splat(0); R]; T];
         for group in 0..PANEL_COLUMNS / 4 / shape.steps {
-            let dots = dots::<V, R, T>(panel, x, row, group * shape.steps, shape.steps);
+            let dots = V::steps::<R, T>(panel, x, row, group * shape.steps, shape.steps);
             let multipliers = panel.multipliers[group * shape.steps / 4].as_flattened();
             for r in 0..R {
                 let multipliers = V::load(bytemuck::cast_slice(&multipliers[2 * (row + r * V::LANES)..]));
                 for t in 0..T {
-                    let scaled = V::mul(V::dots(dots[t][r]), multipliers);
+                    let scaled = V::mul(dots[t][r], multipliers);
                     integers[t][r] = V::add(integers[t][r], scaled);
                 }
             }
@@ -199,35 +188,22 @@ fn block_term<V: Vector>(shape: Shape, panel: &Panel, run: &Run, integer: V::Int
     }
 }
 
-/// The dots of `steps` steps, from step `first` on.
-#[inline(always)]
-fn dots<V: Vector, const R: usize, const T: usize>(
-    panel: &Panel,
-    x: &[Input<'_>; T],
-    row: usize,
-    first: usize,
-    steps: usize,
-) -> [[V::Dots; R]; T] {
-    let mut dots = [[V::no_dots(); R]; T];
-    let (codes, x) = (&panel.codes[first..first + steps], part(x, first, steps));
-    for step in 0..steps {
-        let mut w = [V::splat(0); R];
-        for r in 0..R {
-            w[r] = V::load(&codes[step][4 * (row + r * V::LANES)..]);
-        }
-        for t in 0..T {
-            let x = V::splat(i32::from_ne_bytes(x[t][step]));
-            for r in 0..R {
-                dots[t][r] = V::add_dots(dots[t][r], w[r], x);
-            }
-        }
-    }
-    dots
-}
-
 /// Entry functions for a [`Vector`], compiled for `$features`: a tile is `$rows` vectors of rows and `$inputs` inputs.
 macro_rules! kernel {
-    ($vector:ty, $rows:literal, $inputs:literal, $interleave:path $(, $features:literal)?) => {
+    ($vector:ty, $rows:literal, $inputs:literal, $interleave:path, $steps:ident $(, $features:literal)?) => {
+        impl Steps for $vector {
+            #[inline(always)]
+            fn steps<const R: usize, const T: usize>(
+                panel: &Panel,
+                x: &[Input<'_>; T],
+                row: usize,
+                first: usize,
+                steps: usize,
+            ) -> [[Self::Int; R]; T] {
+                $steps::<Self, R, T>(panel, x, row, first, steps)
+            }
+        }
+
         impl Routines for $vector {
             const INPUTS: usize = $inputs;
 
@@ -323,33 +299,38 @@ mod x86 {
     use super::*;
     use crate::simd::x86::vnni::{Avx512, AvxVnni};
 
-    kernel!(AvxVnni, 2, 3, avx2::interleave, "avx2,f16c,avxvnni");
-    kernel!(Avx512, 1, 6, avx2::interleave, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+    kernel!(AvxVnni, 2, 3, avx2::interleave, dots, "avx2,f16c,avxvnni");
+    kernel!(Avx512, 1, 6, avx2::interleave, dots, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
+    use super::super::steps::{interleave, products};
     use super::*;
-    use crate::simd::aarch64::{Dotprod, Neon};
+    use crate::simd::aarch64::{Dotprod, I8mm, Neon};
 
-    kernel!(Neon, 2, 2, interleave);
-    kernel!(Dotprod, 4, 3, interleave);
+    kernel!(Neon, 2, 2, interleave::<4>, dots);
+    kernel!(Dotprod, 4, 3, interleave::<4>, dots);
+    kernel!(I8mm, 2, 6, interleave::<8>, products);
 }
 
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm32 {
+    use super::super::steps::interleave;
     use super::*;
     use crate::simd::wasm32::Simd128;
 
-    kernel!(Simd128, 2, 2, interleave);
+    kernel!(Simd128, 2, 2, interleave::<4>, dots);
 }
 
 #[cfg(test)]
 mod emulated {
+    use super::super::steps::{interleave, products};
     use super::*;
     use crate::simd::vector::Emulated;
 
-    kernel!(Emulated<4, false>, 2, 2, interleave);
-    kernel!(Emulated<8, true>, 2, 3, interleave);
-    kernel!(Emulated<16, true>, 1, 6, interleave);
+    kernel!(Emulated<4, false>, 2, 2, interleave::<4>, dots);
+    kernel!(Emulated<4, false, true>, 2, 6, interleave::<8>, products);
+    kernel!(Emulated<8, true>, 2, 3, interleave::<4>, dots);
+    kernel!(Emulated<16, true>, 1, 6, interleave::<4>, dots);
 }
