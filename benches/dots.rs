@@ -90,17 +90,26 @@ fn panels() -> impl Iterator<Item = Case> {
 /// 64 rows of 2048 weights with 256 inputs; the numbers are multiplications and additions.
 #[divan::bench(args = panels())]
 fn panel(bencher: Bencher<'_, '_>, case: &Case) {
+    multiply(bencher, case, 256);
+}
+
+/// 64 rows of 2048 weights with one input: next to all of it is taking weights apart, which a pack at load would save.
+#[divan::bench(args = panels())]
+fn unpack(bencher: Bencher<'_, '_>, case: &Case) {
+    multiply(bencher, case, 1);
+}
+
+fn multiply(bencher: Bencher<'_, '_>, case: &Case, tokens: usize) {
     const COLUMNS: usize = 2048;
-    const INPUTS: usize = 256;
     let format = case.format;
     let kernel = format.multiply(case.isa).unwrap();
     let weights = vec![0x11; panel::ROWS * format.bytes_for(COLUMNS).unwrap()];
     let input = format.dot.as_ref().unwrap().input;
     let row = quantize(input, case.isa, &numbers()[..COLUMNS]);
-    let mut inputs = kernel.prepare(INPUTS, COLUMNS);
-    inputs.runs_mut().for_each(|mut run| run.fill(&row.repeat(INPUTS)));
+    let mut inputs = kernel.prepare(tokens, COLUMNS);
+    inputs.runs_mut().for_each(|mut run| run.fill(&row.repeat(tokens)));
     let mut scratch = panel::Scratch::default();
-    bencher.counter(ItemsCount::new(panel::ROWS * COLUMNS * INPUTS)).bench_local(|| {
+    bencher.counter(ItemsCount::new(panel::ROWS * COLUMNS * tokens)).bench_local(|| {
         kernel.run(black_box(&weights), black_box(&inputs), &mut scratch, |_, dots| {
             black_box(dots);
         });

@@ -11,7 +11,7 @@ use super::{Format, arms};
 #[repr(transparent)]
 struct Block(U16);
 
-/// The table row.
+/// The table row. Measured (see [`super::panel`]): four rows 8, panels 17 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("bf16", Some(30))
     .shader(include_str!("../../wgsl/quant/bf16.wgsl"))
     .encoder::<Block>()

@@ -7,7 +7,7 @@
 use super::le::F32;
 use super::{Format, arms};
 
-/// The table row.
+/// The table row. Measured (see [`super::panel`]): four rows 5, panels 18 GMAC/s.
 pub static FORMAT: Format = Format::new::<F32>("f32", Some(0))
     .shader(include_str!("../../wgsl/quant/f32.wgsl"))
     .encoder::<F32>()

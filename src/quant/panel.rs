@@ -10,6 +10,11 @@
 //! The sums have the bits of the row dots: integers are exact in any order, float terms are added in ascending order of
 //! columns. This file holds what all instruction sets share, `avx2` the kernels for AVX2 and `vector` those for all
 //! others.
+//!
+//! Each format's row says what was measured for it on one AVX2 core: multiplications and additions a second, of four rows with
+//! one input in cache and of panels with 256 inputs or more (`cargo bench --bench dots`), and bytes of weights a second from
+//! memory (`hadal bench --kernels --isa avx2 -t 1`). No format is packed at load: decoding reads blocks as they are stored, as a
+//! pack is no smaller, and prompts spend a small part of their time on unpacking. `docs/performance.md` has the conditions.
 
 use super::le::F32;
 use super::parts::{Parts, Scaled, TermParts, Terms};

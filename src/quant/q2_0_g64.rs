@@ -16,7 +16,7 @@ struct Block {
     codes: [[u8; 8]; 2],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 16, panels 52 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("q2_0_g64", Some(42))
     .shader(include_str!("../../wgsl/quant/q2_0_g64.wgsl"))
     .encoder::<Block>()

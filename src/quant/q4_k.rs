@@ -19,7 +19,7 @@ struct Block {
     nibbles: [u8; 128],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 33, panels 95 GMAC/s; 7.6 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12))
     .shader(include_str!("../../wgsl/quant/q4_k.wgsl"))
     .encoder::<Block>()

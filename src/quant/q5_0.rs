@@ -16,7 +16,7 @@ struct Block {
     nibbles: [u8; 16],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 17, panels 49 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6))
     .shader(include_str!("../../wgsl/quant/q5_0.wgsl"))
     .encoder::<Block>()

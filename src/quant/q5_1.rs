@@ -16,7 +16,7 @@ struct Block {
     nibbles: [u8; 16],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 17, panels 50 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
     .shader(include_str!("../../wgsl/quant/q5_1.wgsl"))
     .encoder::<Block>()

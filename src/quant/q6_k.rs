@@ -21,7 +21,7 @@ struct Block {
     scale: F16,
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 28, panels 80 GMAC/s; 9.3 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
     .shader(include_str!("../../wgsl/quant/q6_k.wgsl"))
     .encoder::<Block>()

@@ -21,7 +21,7 @@ struct Block {
     scale: F16,
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 21, panels 81 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("tq1_0", Some(34))
     .shader(include_str!("../../wgsl/quant/tq1_0.wgsl"))
     .encoder::<Block>()

