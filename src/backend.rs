@@ -136,6 +136,12 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         usize::MAX
     }
 
+    /// Columns and values of the `count` highest of one row: descending, equal ones by column, and before all others
+    /// those that are no number or +infinity. `None` where reading the whole row takes no longer.
+    fn best(&self, _x: &Hidden, _count: usize) -> Result<Option<Vec<(u32, f32)>>> {
+        Ok(None)
+    }
+
     /// Drops all rows but the last.
     fn keep_last_row(&self, x: &mut Hidden) -> Result<()> {
         x.keep_last_row();
@@ -181,7 +187,7 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
 
     /// The GPU that runs the operations.
     #[cfg(feature = "gpu")]
-    fn gpu(&self) -> Option<&gpu::Device> {
+    fn gpu(&self) -> Option<&std::sync::Arc<gpu::Device>> {
         None
     }
 }

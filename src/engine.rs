@@ -26,6 +26,8 @@ mod placement;
 
 pub use chat::{Chat, Reply};
 pub use generation::{Finish, Generation, Stats};
+#[cfg(feature = "gpu")]
+pub use gpu::open as open_gpu;
 pub use info::Info;
 pub use options::{Device, Options};
 pub use placement::GpuLayers;
@@ -65,8 +67,10 @@ pub struct Engine {
     cache_type: CacheType,
     /// What the cache holds.
     tokens: Vec<u32>,
-    /// One row.
+    /// One row: what follows the last token. Empty if `best` is all that was read.
     logits: Hidden,
+    /// Tokens and logits, as many as were asked for, best first; empty if all `logits` are here.
+    best: Vec<(u32, f32)>,
     batch: usize,
     info: Info,
     interrupt: Interrupt,
@@ -151,6 +155,7 @@ impl Engine {
             template: Template::from_metadata(&weights.metadata)?,
             tokens: Vec::with_capacity(cache.context()),
             logits: Hidden::empty(),
+            best: Vec::new(),
             batch: options.batch.min(most).max(1),
             interrupt: Interrupt::default(),
             model,
@@ -193,8 +198,8 @@ impl Engine {
 
     /// The GPU that runs the model, to count and time what it does.
     #[cfg(feature = "gpu")]
-    pub fn gpu(&self) -> Option<&crate::backend::gpu::Device> {
-        self.gpu.as_ref().and_then(|gpu| gpu.ops.gpu())
+    pub fn gpu(&self) -> Option<Arc<crate::backend::gpu::Device>> {
+        self.gpu.as_ref().and_then(|gpu| gpu.ops.gpu()).cloned()
     }
 
     /// How many of the model's layers run on the GPU.
@@ -234,11 +239,34 @@ impl Engine {
     /// # Errors
     /// [`Error::Context`] if they don't fit, [`Error::Tokenizer`] for an id outside the vocabulary or an empty list.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.check(tokens)?;
-        for batch in tokens.chunks(self.batch) {
-            self.logits = self.forward(batch, Outputs::Last, |logits, ops| ops.fetch(logits))?;
-        }
+        self.extend(tokens, None)?;
         Ok(self.logits.values())
+    }
+
+    /// Appends `tokens` without reading the logits that follow, for measurements: returns when they could be read.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`].
+    pub fn append(&mut self, tokens: &[u32]) -> Result<()> {
+        self.extend(tokens, Some(1))
+    }
+
+    /// Appends `tokens` and reads the `best` logits that follow, or all of them: where it makes no difference, too.
+    fn extend(&mut self, tokens: &[u32], best: Option<usize>) -> Result<()> {
+        self.check(tokens)?;
+        let batches = tokens.len().div_ceil(self.batch);
+        for (index, batch) in tokens.chunks(self.batch).enumerate() {
+            // What follows an inner batch is known.
+            let best = if index + 1 < batches { Some(1) } else { best };
+            (self.logits, self.best) = self.forward(batch, Outputs::Last, |logits, ops| {
+                let best = best.map_or(Ok(None), |count| ops.best(&logits, count))?;
+                match best {
+                    Some(best) => Ok((Hidden::empty(), best)),
+                    None => Ok((ops.fetch(logits)?, Vec::new())),
+                }
+            })?;
+        }
+        Ok(())
     }
 
     /// Appends one token and returns the logits that follow it.

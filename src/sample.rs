@@ -89,9 +89,48 @@ impl Sampler {
             let message = format!("{} logits for a vocabulary of {} tokens", logits.len(), self.vocab);
             return Err(Error::Numeric(message));
         }
+        self.adjust(logits);
+        self.candidates.fill(logits)?;
+        Ok(self.choose())
+    }
+
+    /// How many of the highest logits are enough for [`Sampler::sample_best`] to pick the next token: as many as the
+    /// first filter keeps, and one for each token that is lowered before it. `None` if all logits count: without top-k,
+    /// or where a setting raises logits.
+    pub fn best_needed(&mut self) -> Option<usize> {
         let settings = &self.settings;
-        for &(id, bias) in &settings.logit_bias {
-            logits[id as usize] += bias;
+        let kept = match settings.top_k {
+            _ if settings.temperature == 0.0 => 1,
+            0 => return None,
+            k => k.max(settings.min_keep),
+        };
+        let raises = |penalties: &Penalties| !penalties.only_lower();
+        if self.penalties.as_ref().is_some_and(raises) || settings.logit_bias.iter().any(|(_, b)| *b > 0.0) {
+            return None;
+        }
+        let penalized = self.penalties.as_ref().map_or(0, Penalties::len);
+        let repeated = self.dry.as_mut().map_or(0, Dry::len);
+        Some((kept + settings.logit_bias.len() + penalized + repeated).min(self.vocab))
+    }
+
+    /// Picks the same token as [`Sampler::sample`] from the `best` tokens and their logits, at least
+    /// [`Sampler::best_needed`] of them: highest first, equal ones by id, and before all others those that are no number
+    /// or +infinity. Holds scratch afterwards.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    pub fn sample_best(&mut self, best: &mut [(u32, f32)]) -> Result<u32> {
+        self.adjust(best);
+        self.candidates.fill_best(best)?;
+        Ok(self.choose())
+    }
+
+    /// Everything that changes single logits.
+    fn adjust(&mut self, logits: &mut (impl Logits + ?Sized)) {
+        for &(id, bias) in &self.settings.logit_bias {
+            if let Some(logit) = logits.of(id) {
+                *logit += bias;
+            }
         }
         if let Some(penalties) = &self.penalties {
             penalties.apply(logits);
@@ -99,10 +138,13 @@ impl Sampler {
         if let Some(dry) = &mut self.dry {
             dry.apply(logits);
         }
-        let candidates = &mut self.candidates;
-        candidates.fill(logits)?;
+    }
+
+    /// Filters the candidates and draws one.
+    fn choose(&mut self) -> u32 {
+        let (settings, candidates) = (&self.settings, &mut self.candidates);
         if settings.temperature == 0.0 {
-            return Ok(candidates.best());
+            return candidates.best();
         }
         let keep = settings.min_keep;
         top_k::filter(candidates, settings.top_k, keep);
@@ -110,7 +152,7 @@ impl Sampler {
         top_p::filter(candidates, settings.top_p, keep);
         min_p::filter(candidates, settings.min_p, keep);
         xtc::filter(candidates, settings.xtc_probability, settings.xtc_threshold, keep, &mut self.rng);
-        Ok(candidates.draw(settings.temperature, uniform(&mut self.rng)))
+        candidates.draw(settings.temperature, uniform(&mut self.rng))
     }
 
     /// Remembers a token of the text, prompt or answer, for the penalties.
@@ -126,6 +168,24 @@ impl Sampler {
     /// The seed in use: the one that was set, or the one that was picked. Setting it repeats the draws.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+}
+
+/// Logits by token, of all tokens or of some.
+trait Logits {
+    /// The logit of `token`, if it is there.
+    fn of(&mut self, token: u32) -> Option<&mut f32>;
+}
+
+impl Logits for [f32] {
+    fn of(&mut self, token: u32) -> Option<&mut f32> {
+        self.get_mut(token as usize)
+    }
+}
+
+impl Logits for [(u32, f32)] {
+    fn of(&mut self, token: u32) -> Option<&mut f32> {
+        self.iter_mut().find(|(id, _)| *id == token).map(|(_, logit)| logit)
     }
 }
 

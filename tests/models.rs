@@ -1,7 +1,7 @@
 //! Real models through [`Engine`]: the Austen model against the logits it was trained with, SmolLM2, Gemma 3 and Qwen2.5
 //! against another engine, where their files are present.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hadal::backend::cpu::Activations;
 use hadal::cache::CacheType;
@@ -11,8 +11,11 @@ use serde_json::Value as Json;
 
 #[path = "support/golden.rs"]
 mod golden;
+#[path = "support/real.rs"]
+mod models;
 
 use golden::Golden;
+use models::{GEMMA, QWEN, SMOLLM2, real};
 
 fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
@@ -43,27 +46,6 @@ fn austen_gives_the_logits_it_was_trained_with() {
         .collect();
     assert_eq!(format!("{}{text}", golden.metadata("greedy_prompt")), golden.metadata("greedy_text"));
 }
-
-/// The path of a real model; `None`, with a line that says so, if it is not here. In CI SmolLM2 must be.
-fn real(file: &str) -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("HADAL_TEST_MODELS").map_or_else(|| PathBuf::from("target/models"), PathBuf::from);
-    let path = folder.join(file);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(
-        std::env::var_os("HADAL_CI").is_none() || file != SMOLLM2,
-        "{} must be there in CI: run tests/fetch-models.sh",
-        path.display()
-    );
-    println!("skipped: {} is not here (tests/fetch-models.sh fetches it)", path.display());
-    None
-}
-
-const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
-const GEMMA: &str = "gemma-3-270m-Q4_K_M.gguf";
-const QWEN: &str = "Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf";
 
 /// One step of `tests/data/generation`: the token that was chosen, and logits that were recorded.
 struct Step {

@@ -16,10 +16,13 @@ pub use device::{Device, adapters, floor_asked, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
 pub use pipelines::CompileStats;
-use record::{Buffer, Command, Lent, Spares};
+pub use profile::KernelTime;
+use record::{Buffer, Command, Lent, Spares, Work};
+pub use run::Counts;
 pub use wgpu::Adapter;
 
 mod attention;
+mod best;
 pub mod check;
 pub mod compose;
 mod device;
@@ -28,7 +31,9 @@ mod matrix;
 mod memory;
 mod pipelines;
 mod product;
+mod profile;
 pub mod record;
+mod run;
 #[cfg(test)]
 mod tests;
 
@@ -81,10 +86,24 @@ impl Gpu {
         std::mem::take(&mut self.commands.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Runs what was recorded, to its end.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the device fails.
+    pub fn finish(&self) -> Result<()> {
+        self.flush()?;
+        self.device.wait()
+    }
+
     /// Runs what was recorded.
     fn flush(&self) -> Result<()> {
         let commands = self.take_commands();
         if commands.is_empty() { Ok(()) } else { self.device.run(&commands) }
+    }
+
+    /// Runs what was recorded and reads what it left at byte `offset` of `buffer`.
+    fn read(&self, buffer: &Buffer, offset: usize, bytes: usize) -> Result<Vec<u8>> {
+        self.device.run_and_read(&self.take_commands(), buffer, offset as u64, bytes as u64)
     }
 
     fn record(
@@ -94,8 +113,9 @@ impl Gpu {
         bindings: Vec<(u32, Arc<Buffer>)>,
         params: Vec<u32>,
         groups: [u32; 3],
+        work: Work,
     ) {
-        let command = Command { kernel, permutation, bindings, params, groups };
+        let command = Command { kernel, permutation, bindings, params, groups, work };
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
     }
 
@@ -143,11 +163,14 @@ impl Backend for Gpu {
         Ok(Gpu::hidden(x.rows(), x.columns(), Rows { lent, offset: 0, stride: x.columns() }))
     }
 
+    fn best(&self, x: &Hidden, count: usize) -> Result<Option<Vec<(u32, f32)>>> {
+        self.best_of_row(x, count)
+    }
+
     fn fetch(&self, x: Hidden) -> Result<Hidden> {
-        self.flush()?;
         let place = self.place(&x)?;
         let len = (x.rows() - 1) * place.stride + x.columns();
-        let bytes = self.device.read(&place.lent.buffer, 4 * place.offset as u64, 4 * len as u64)?;
+        let bytes = self.read(&place.lent.buffer, 4 * place.offset, 4 * len)?;
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
         let rows = values.chunks(place.stride).flat_map(|row| &row[..x.columns()]).copied().collect();
         Ok(Hidden::new(rows, x.columns()))
@@ -179,7 +202,8 @@ impl Backend for Gpu {
             bindings.extend([(2, Arc::clone(&ids.buffer)), (4, place.buffer())]);
             let params = vec![scale.to_bits(), chunk.first_row as u32, chunk.rows as u32];
             let groups = [tokens.len() as u32, 1, 1];
-            self.record(&kernels::EMBED, permutation.clone(), bindings, params, groups);
+            let work = Work { bytes: (tokens.len() * table.row_bytes()) as u64, macs: 0 };
+            self.record(&kernels::EMBED, permutation.clone(), bindings, params, groups, work);
         }
         Ok(Gpu::hidden(tokens.len(), columns, place))
     }
@@ -226,7 +250,8 @@ impl Backend for Gpu {
         };
         let bindings = vec![(2, y.buffer()), (3, self.vector(&norm.weight)?), (4, place.buffer())];
         let params = vec![0, columns as u32, 0, norm.eps.to_bits(), place.offset as u32, place.stride as u32];
-        self.record(&kernels::NORM_ADD, permutation, bindings, params, [rows as u32, 1, 1]);
+        let groups = [rows as u32, 1, 1];
+        self.record(&kernels::NORM_ADD, permutation, bindings, params, groups, Work::SMALL);
         Ok(())
     }
 
@@ -256,10 +281,12 @@ impl Backend for Gpu {
         let permutation = Permutation { quant: None, flags: vec![], consts: vec![("WORKGROUP", WORKGROUP)] };
         let groups = [(len as u32).div_ceil(WORKGROUP).min(65535), 1, 1];
         let params = vec![len as u32, cap.to_bits()];
-        self.record(&kernels::SOFTCAP, permutation, vec![(4, place.buffer())], params, groups);
+        let bindings = vec![(4, place.buffer())];
+        self.record(&kernels::SOFTCAP, permutation, bindings, params, groups, Work::SMALL);
         Ok(())
     }
-    fn gpu(&self) -> Option<&Device> {
+
+    fn gpu(&self) -> Option<&Arc<Device>> {
         Some(&self.device)
     }
 }

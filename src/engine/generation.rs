@@ -115,7 +115,8 @@ impl<'e> Generation<'e> {
             }
             let batch = self.pending.len().min(self.engine.batch);
             let batch: Vec<u32> = self.pending.drain(..batch).collect();
-            self.engine.prefill(&batch)?;
+            let best = if self.pending.is_empty() { self.sampler.best_needed() } else { Some(1) };
+            self.engine.extend(&batch, best)?;
         }
         if self.prompt_done.is_none() {
             self.stats.prompt_time = self.started.elapsed();
@@ -132,7 +133,11 @@ impl<'e> Generation<'e> {
         if self.remaining == 0 {
             return Ok(self.end(Finish::Length));
         }
-        let token = self.sampler.sample(self.engine.logits.values_mut())?;
+        let Engine { logits, best, .. } = &mut *self.engine;
+        let token = match best.as_mut_slice() {
+            [] => self.sampler.sample(logits.values_mut())?,
+            best => self.sampler.sample_best(best)?,
+        };
         self.sampler.accept(token);
         self.remaining -= 1;
         self.count();
@@ -148,7 +153,8 @@ impl<'e> Generation<'e> {
         } else if self.engine.position() == self.engine.cache.context() {
             return Ok(text + &self.end(Finish::Context));
         } else {
-            self.engine.step(token)?;
+            let best = self.sampler.best_needed();
+            self.engine.extend(&[token], best)?;
         }
         Ok(text)
     }

@@ -30,7 +30,10 @@ fn adapter(device: &Device) -> Result<Adapter> {
 }
 
 /// The device that the options ask for, tested.
-pub(super) fn open(options: &Options) -> Result<Arc<gpu::Device>> {
+///
+/// # Errors
+/// [`Error::Option`] if there is none like that, [`Error::Gpu`] if it fails.
+pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
     let mut device = gpu::Device::open(&adapter(&options.device)?, gpu::floor_asked()?)?;
     if let Some(bytes) = options.gpu_memory {
         device = device.with_memory(bytes);

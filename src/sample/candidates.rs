@@ -47,16 +47,26 @@ pub(super) struct Candidates {
 impl Candidates {
     /// Starts over with every token whose logit is finite; -infinity means "never".
     pub fn fill(&mut self, logits: &[f32]) -> Result<()> {
-        self.list.clear();
-        self.sorted = false;
         // A NaN is not less than anything. One pass that only looks is cheap: it is vectorized.
         if !logits.iter().all(|&logit| logit < f32::INFINITY) {
-            let id = logits.iter().position(|&logit| logit.is_nan() || logit == f32::INFINITY).unwrap_or(0);
-            let message = format!("the logit of token {id} is {}, not a number to sample", logits[id]);
-            return Err(Error::Numeric(message));
+            return Err(no_number((0..).zip(logits.iter().copied())));
         }
-        let possible = (0..).zip(logits).filter(|(_, logit)| logit.is_finite());
-        self.list.extend(possible.map(|(id, &logit)| Candidate::new(id, logit)));
+        self.start((0..).zip(logits.iter().copied()))
+    }
+
+    /// As [`Candidates::fill`], with tokens and logits.
+    pub fn fill_best(&mut self, best: &[(u32, f32)]) -> Result<()> {
+        if !best.iter().all(|&(_, logit)| logit < f32::INFINITY) {
+            return Err(no_number(best.iter().copied()));
+        }
+        self.start(best.iter().copied())
+    }
+
+    fn start(&mut self, logits: impl Iterator<Item = (u32, f32)>) -> Result<()> {
+        self.list.clear();
+        self.sorted = false;
+        let possible = logits.filter(|(_, logit)| logit.is_finite());
+        self.list.extend(possible.map(|(id, logit)| Candidate::new(id, logit)));
         if self.list.is_empty() {
             return Err(Error::Numeric("no token is possible: every logit is -infinity".into()));
         }
@@ -167,6 +177,13 @@ impl Candidates {
         );
         self.weights.iter().sum()
     }
+}
+
+/// An error that names the first token whose logit can't be sampled.
+fn no_number(mut logits: impl Iterator<Item = (u32, f32)>) -> Error {
+    let wrong = logits.find(|&(_, logit)| logit.is_nan() || logit == f32::INFINITY);
+    let (id, logit) = wrong.unwrap_or_default();
+    Error::Numeric(format!("the logit of token {id} is {logit}, not a number to sample"))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use super::Sampling;
+use super::{Logits, Sampling};
 
 #[derive(Debug)]
 pub(super) struct Dry {
@@ -25,6 +25,8 @@ pub(super) struct Dry {
     matches: Vec<usize>,
     /// Tokens that would lengthen a repetition, with the length of the longest.
     longest: HashMap<u32, usize>,
+    /// Whether `longest` is of this history.
+    current: bool,
 }
 
 impl Dry {
@@ -49,17 +51,25 @@ impl Dry {
             recent: Vec::new(),
             matches: Vec::new(),
             longest: HashMap::new(),
+            current: false,
         })
     }
 
     pub fn accept(&mut self, token: u32) {
         self.history.push(token);
+        self.current = false;
     }
 
-    pub fn apply(&mut self, logits: &mut [f32]) {
+    /// Tokens that are penalized.
+    pub fn len(&mut self) -> usize {
+        self.find_repetitions();
+        self.longest.len()
+    }
+
+    pub fn apply(&mut self, logits: &mut (impl Logits + ?Sized)) {
         self.find_repetitions();
         for (&token, &length) in &self.longest {
-            if let Some(logit) = logits.get_mut(token as usize) {
+            if let Some(logit) = logits.of(token) {
                 let excess = (length - self.allowed_length) as f64;
                 let penalty = self.multiplier * libm::pow(self.base, excess);
                 // Finite however long the repetition, so that the token stays possible if no other is.
@@ -71,6 +81,9 @@ impl Dry {
 
     /// Fills `longest` with the repetitions of `allowed_length` or more.
     fn find_repetitions(&mut self) {
+        if std::mem::replace(&mut self.current, true) {
+            return;
+        }
         let breaks = |token: u32| self.is_breaker.get(token as usize).copied().unwrap_or(false);
         let recent = &mut self.recent;
         recent.clear();
@@ -150,7 +163,7 @@ mod tests {
         let mut failures = Vec::new();
         for (settings, past, expected) in cases {
             let mut logits = vec![0.0; 256];
-            dry(settings, past.as_bytes()).apply(&mut logits);
+            dry(settings, past.as_bytes()).apply(&mut logits[..]);
             let found: Vec<(char, f32)> = (0..=255u8)
                 .filter(|&id| logits[usize::from(id)] != 0.0)
                 .map(|id| (char::from(id), -logits[usize::from(id)]))
@@ -165,10 +178,10 @@ mod tests {
     #[test]
     fn long_repetitions_stay_finite() {
         let mut logits = vec![-1.0; 256];
-        dry(&settings(), &[b'a'; 5000]).apply(&mut logits);
+        dry(&settings(), &[b'a'; 5000]).apply(&mut logits[..]);
         assert_eq!(logits[usize::from(b'a')], f32::MIN);
         logits.fill(f32::NEG_INFINITY);
-        dry(&settings(), &[b'a'; 5000]).apply(&mut logits);
+        dry(&settings(), &[b'a'; 5000]).apply(&mut logits[..]);
         assert_eq!(logits[usize::from(b'a')], f32::NEG_INFINITY, "a removed token is not raised");
     }
 

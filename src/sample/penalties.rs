@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Sampling;
+use super::{Logits, Sampling};
 
 /// For each token in the window: logit / repeat if positive, else logit * repeat; then minus
 /// count * frequency + presence.
@@ -53,9 +53,19 @@ impl Penalties {
         }
     }
 
-    pub fn apply(&self, logits: &mut [f32]) {
+    /// Tokens that are penalized.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Whether no logit becomes higher.
+    pub fn only_lower(&self) -> bool {
+        self.repeat >= 1.0 && self.presence >= 0.0 && self.frequency >= 0.0
+    }
+
+    pub fn apply(&self, logits: &mut (impl Logits + ?Sized)) {
         for (&token, &count) in &self.counts {
-            if let Some(logit) = logits.get_mut(token as usize) {
+            if let Some(logit) = logits.of(token) {
                 *logit = if *logit <= 0.0 { *logit * self.repeat } else { *logit / self.repeat };
                 *logit -= count as f32 * self.frequency + self.presence;
             }
@@ -114,7 +124,7 @@ mod tests {
                 let mut found = logits;
                 if let Some(mut penalties) = Penalties::new(&settings) {
                     case.past.iter().for_each(|&token| penalties.accept(token));
-                    penalties.apply(&mut found);
+                    penalties.apply(&mut found[..]);
                 }
                 (found != case.expected).then(|| format!("{case:?}: {found:?}"))
             })

@@ -138,6 +138,37 @@ fn draws_follow_the_probabilities() {
     assert!(chi_square < 18.47, "chi-square {chi_square}, counts {counts:?}");
 }
 
+/// Tokens and logits, highest first, equal ones by id.
+fn ranked(logits: &[f32]) -> Vec<(u32, f32)> {
+    let mut ranked: Vec<_> = (0..).zip(logits.iter().copied()).collect();
+    ranked.sort_by(|a, b| b.1.partial_cmp(&a.1).unwrap());
+    ranked
+}
+
+#[test]
+fn as_many_logits_are_needed_as_can_be_chosen() {
+    let greedy = Sampling::greedy();
+    let forty = Sampling::default();
+    let cases: [(&str, Sampling, Option<usize>); 10] = [
+        ("greedy", greedy.clone(), Some(1)),
+        ("top-k", forty.clone(), Some(40)),
+        ("more are kept", Sampling { min_keep: 50, ..forty.clone() }, Some(50)),
+        ("no top-k", Sampling { top_k: 0, ..forty.clone() }, None),
+        ("three penalized", Sampling { repeat_penalty: 1.1, ..greedy.clone() }, Some(4)),
+        ("raised", Sampling { repeat_penalty: 0.9, ..greedy.clone() }, None),
+        ("raised by its presence", Sampling { presence_penalty: -0.1, ..forty.clone() }, None),
+        ("forbidden", Sampling { logit_bias: vec![(7, f32::NEG_INFINITY)], ..forty.clone() }, Some(41)),
+        ("wanted", Sampling { logit_bias: vec![(7, 0.1)], ..forty.clone() }, None),
+        ("one repetition", Sampling { dry_multiplier: 1.0, dry_allowed_length: 1, ..greedy }, Some(2)),
+    ];
+    for (what, settings, expected) in cases {
+        let mut sampler = sampler(&settings, 100);
+        [1, 2, 3, 1].iter().for_each(|&token| sampler.accept(token));
+        assert_eq!(sampler.best_needed(), expected, "{what}");
+    }
+    assert_eq!(sampler(&Sampling::default(), 12).best_needed(), Some(12));
+}
+
 prop_compose! {
     fn any_settings()(
         temperature in prop_oneof![Just(0.0f32), 0.01f32..3.0],
@@ -187,6 +218,34 @@ proptest! {
             prop_assert!(after.len() >= s.min_keep.min(before.len()), "{}: {:?} of {:?}", name, after, before);
             prop_assert!(after.iter().all(|id| before.contains(id)), "{}: {:?} of {:?}", name, after, before);
             prop_assert!(candidates.list().iter().all(|c| c.logit() == logits[c.id() as usize]), "{}", name);
+        }
+    }
+
+    #[test]
+    fn the_best_logits_are_enough(
+        settings in any_settings(),
+        logits in any_logits(),
+        lowered in prop::collection::vec((0u32..30, prop_oneof![Just(f32::NEG_INFINITY), -9.0f32..0.0]), 0..3),
+        penalties in (0.9f32..2.0, -0.1f32..1.0, -0.1f32..1.0),
+        text in prop::collection::vec(0u32..30, 0..30),
+    ) {
+        let vocab = logits.len() as u32;
+        let settings = Sampling {
+            logit_bias: lowered.into_iter().filter(|(id, _)| *id < vocab).collect(),
+            repeat_penalty: penalties.0,
+            presence_penalty: penalties.1,
+            frequency_penalty: penalties.2,
+            repeat_last_n: 8,
+            dry_allowed_length: 1,
+            ..settings
+        };
+        let (mut all, mut best) = (sampler(&settings, logits.len()), sampler(&settings, logits.len()));
+        for token in text.into_iter().filter(|id| *id < vocab) {
+            let Some(needed) = best.best_needed() else { break };
+            let ranked = ranked(&logits);
+            let found = best.sample_best(&mut ranked[..needed].to_vec());
+            prop_assert_eq!(all.sample(&mut logits.clone()).ok(), found.ok(), "{} of {:?}", needed, ranked);
+            (all.accept(token), best.accept(token));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::compose::Permutation;
-use super::record::Buffer;
+use super::record::{Buffer, Work};
 use super::{Gpu, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
 use crate::cache::LayerCache;
@@ -93,7 +93,7 @@ impl Gpu {
             eps[1].to_bits(),
         ];
         let groups = [(heads + 2 * shape.heads) as u32, rows.query.rows() as u32, 1];
-        self.record(&kernels::APPEND, permutation, bindings, params, groups);
+        self.record(&kernels::APPEND, permutation, bindings, params, groups, Work::SMALL);
         cache.advance(rows.query.rows());
         Ok(())
     }
@@ -138,7 +138,18 @@ impl Gpu {
             shape.softcap.unwrap_or(0.0).to_bits(),
         ];
         let groups = [shape.heads as u32, query.rows() as u32, 1];
-        self.record(&kernels::ATTENTION, permutation, bindings, params, groups);
+        let work = attention_work(cache, at, shape.heads);
+        self.record(&kernels::ATTENTION, permutation, bindings, params, groups, work);
         Ok(Gpu::hidden(query.rows(), query.columns(), out))
     }
+}
+
+/// Keys and values are read once for all rows.
+fn attention_work(cache: &LayerCache, at: Span, heads: usize) -> Work {
+    let kv = cache.shape();
+    let end = at.start + at.len;
+    let visible = |position: usize| position + 1 - cache.first_visible(position);
+    let pairs: usize = (at.start..end).map(visible).sum();
+    let read = 2 * (end - cache.first_visible(at.start)) * kv.heads * cache.row_bytes();
+    Work { bytes: read as u64, macs: (2 * pairs * heads * kv.dim) as u64 }
 }

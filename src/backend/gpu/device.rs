@@ -1,28 +1,23 @@
-//! A wgpu device: adapters, pipelines, and running recorded commands.
+//! A wgpu device: adapters, memory and failures.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::memory::Ledger;
-use super::pipelines::{CompileStats, Pipeline, Pipelines};
-use super::record::{Buffer, Command, Memory};
+use super::pipelines::{CompileStats, Pipelines};
+use super::record::{Buffer, Memory};
+use super::run::Kept;
 use crate::error::{Error, Result};
-
-/// Bytes between the parameters of two commands: what every device allows as a uniform's offset.
-const PARAMS_STRIDE: u64 = 256;
 
 /// A device and what was compiled for it.
 #[derive(Debug)]
 pub struct Device {
-    device: wgpu::Device,
-    queue: wgpu::Queue,
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
     info: wgpu::AdapterInfo,
-    pipelines: Pipelines,
-    groups: Mutex<BindGroups>,
+    pub(super) pipelines: Pipelines,
+    pub(super) kept: Kept,
     ledger: Arc<Ledger>,
     /// Bytes written since the last commands or the last wait.
     written: AtomicU64,
@@ -37,18 +32,6 @@ struct Failure {
     /// The first error that nobody waited for.
     error: Option<String>,
 }
-
-/// Bind groups live from token to token; what was not used for a while is dropped.
-#[derive(Debug, Default)]
-struct BindGroups {
-    /// By pipeline and buffers: the group and the run that last used it.
-    made: HashMap<(u64, u64, Vec<u64>), (wgpu::BindGroup, u64)>,
-    run: u64,
-    params: Option<wgpu::Buffer>,
-}
-
-/// Runs after which an unused bind group is dropped.
-const GROUP_LIFE: u64 = 64;
 
 /// Bytes of writes that may wait for the device: wgpu keeps a copy of each until then.
 const MOST_WRITTEN: u64 = 64 << 20;
@@ -102,7 +85,11 @@ impl Device {
     pub fn open(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
         let info = adapter.get_info();
         let limits = if floor { wgpu::Limits::default() } else { adapter.limits() };
-        let wanted = if floor { wgpu::Features::empty() } else { wgpu::Features::PIPELINE_CACHE };
+        let wanted = if floor {
+            wgpu::Features::empty()
+        } else {
+            wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY
+        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("hadal"),
             required_features: adapter.features() & wanted,
@@ -126,7 +113,7 @@ impl Device {
             queue,
             info,
             pipelines: Pipelines::default(),
-            groups: Mutex::default(),
+            kept: Kept::default(),
             ledger: Arc::default(),
             written: AtomicU64::new(0),
             failure,
@@ -191,7 +178,7 @@ impl Device {
         limits.max_storage_buffer_binding_size.min(limits.max_buffer_size).min(MOST_BOUND)
     }
 
-    fn error(&self, message: impl Into<String>) -> Error {
+    pub(super) fn error(&self, message: impl Into<String>) -> Error {
         Error::gpu(&self.info.name, message)
     }
 
@@ -218,7 +205,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::GpuMemory`] if there is not enough.
-    fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a wgpu::Buffer> {
+    pub(super) fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a wgpu::Buffer> {
         if buffer.memory.get().is_none() {
             let memory = self.allocate(buffer.bytes)?;
             // Whoever was faster keeps the place.
@@ -297,84 +284,6 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Runs `commands` in order.
-    ///
-    /// # Errors
-    /// [`Error::Shader`] if one can't be compiled, [`Error::GpuMemory`] if there is none for its buffers, [`Error::Gpu`]
-    /// if the device fails.
-    pub fn run(&self, commands: &[Command]) -> Result<()> {
-        let compiled =
-            |command: &Command| self.pipelines.get(&self.device, command.kernel, &command.permutation);
-        let pipelines: Vec<_> = commands.iter().map(compiled).collect::<Result<_>>()?;
-        self.check()?;
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let params = self.write_params(&mut groups, commands);
-        groups.run += 1;
-        let run = groups.run;
-        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        for (index, (command, pipeline)) in commands.iter().zip(&pipelines).enumerate() {
-            let ids: Vec<u64> = command.bindings.iter().map(|(_, buffer)| buffer.id).collect();
-            let key = (pipeline.id, params.size(), ids);
-            let (group, used) = match groups.made.entry(key) {
-                Entry::Occupied(made) => made.into_mut(),
-                Entry::Vacant(place) => place.insert((self.bind_group(pipeline, &params, command)?, run)),
-            };
-            *used = run;
-            pass.set_pipeline(&pipeline.pipeline);
-            pass.set_bind_group(0, &*group, &[(index as u64 * PARAMS_STRIDE) as u32]);
-            pass.dispatch_workgroups(command.groups[0], command.groups[1], command.groups[2]);
-        }
-        drop(pass);
-        self.queue.submit([encoder.finish()]);
-        if run.is_multiple_of(GROUP_LIFE) {
-            groups.made.retain(|_, (_, used)| *used + GROUP_LIFE > run);
-        }
-        Ok(())
-    }
-
-    /// All parameters in one buffer, each at its command's offset.
-    fn write_params(&self, groups: &mut BindGroups, commands: &[Command]) -> wgpu::Buffer {
-        let mut bytes = vec![0; commands.len() * PARAMS_STRIDE as usize];
-        for (command, bytes) in commands.iter().zip(bytes.chunks_exact_mut(PARAMS_STRIDE as usize)) {
-            let params: &[u8] = bytemuck::cast_slice(&command.params);
-            bytes[..params.len()].copy_from_slice(params);
-        }
-        let size = (bytes.len() as u64).next_power_of_two().max(64 * PARAMS_STRIDE);
-        let buffer = match groups.params.take() {
-            Some(buffer) if buffer.size() >= size => buffer,
-            _ => self.device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("params"),
-                size,
-                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            }),
-        };
-        self.queue.write_buffer(&buffer, 0, &bytes);
-        groups.params = Some(buffer.clone());
-        buffer
-    }
-
-    fn bind_group(
-        &self,
-        pipeline: &Pipeline,
-        params: &wgpu::Buffer,
-        command: &Command,
-    ) -> Result<wgpu::BindGroup> {
-        let uniform = wgpu::BufferBinding { buffer: params, offset: 0, size: NonZeroU64::new(PARAMS_STRIDE) };
-        let mut entries =
-            vec![wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(uniform) }];
-        for (binding, buffer) in &command.bindings {
-            let resource = self.memory(buffer)?.as_entire_binding();
-            entries.push(wgpu::BindGroupEntry { binding: *binding, resource });
-        }
-        Ok(self.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(command.kernel.name),
-            layout: &pipeline.layout,
-            entries: &entries,
-        }))
-    }
-
     /// Bytes a second that copies within the device read and write together.
     ///
     /// # Errors
@@ -395,28 +304,5 @@ impl Device {
         };
         copy(1)?; // Memory is made when it is first used.
         Ok((2 * BYTES * u64::from(COPIES)) as f64 / copy(COPIES)?.as_secs_f64())
-    }
-
-    /// The first `bytes` of `buffer`, once all commands have run.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`] if the device fails.
-    pub fn read(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        let staging = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some("readback"),
-            size: bytes,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
-        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        encoder.copy_buffer_to_buffer(self.memory(buffer)?, offset, &staging, 0, bytes);
-        self.queue.submit([encoder.finish()]);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        staging.map_async(wgpu::MapMode::Read, .., move |result| drop(sender.send(result)));
-        self.wait()?;
-        let mapped = receiver.recv().map_err(|error| self.error(error.to_string()))?;
-        mapped.map_err(|error| self.error(error.to_string()))?;
-        let range = staging.get_mapped_range(..).map_err(|error| self.error(error.to_string()))?;
-        Ok(range.to_vec())
     }
 }

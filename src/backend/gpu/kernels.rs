@@ -45,6 +45,7 @@ kernels! {
     APPEND "append"
     ATTENTION "attention"
     SOFTCAP "softcap"
+    BEST "best"
 }
 
 /// What kernels and formats import.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::Device;
-use super::record::Buffer;
+use super::record::{Buffer, Work};
 use crate::backend::Linear;
 use crate::error::{Error, Result};
 use crate::quant::Format;
@@ -32,6 +32,13 @@ pub struct Chunk {
     pub rows: usize,
     /// Of these rows.
     pub bias: Option<Arc<Buffer>>,
+}
+
+impl Chunk {
+    /// Of a product with `tokens` rows of inputs.
+    pub fn work(&self, columns: usize, tokens: usize) -> Work {
+        Work { bytes: self.buffer.bytes, macs: (self.rows * columns * tokens) as u64 }
+    }
 }
 
 /// Shaders read a word behind the last one.

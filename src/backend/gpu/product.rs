@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::compose::Permutation;
 use super::matrix::Matrix;
-use super::record::{Buffer, Lent};
+use super::record::{Buffer, Lent, Work};
 use super::{ENOUGH_WORKGROUPS, FUSED_COLUMNS, Gpu, Rows, WORKGROUP, kernels};
 use crate::backend::{Gate, Linear, Source};
 use crate::error::Result;
@@ -97,7 +97,7 @@ impl Gpu {
             Permutation { quant: None, flags, consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)] };
         let Rows { offset, stride, .. } = inputs.source;
         let params = vec![offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
-        self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1]);
+        self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1], Work::SMALL);
         prepared
     }
 
@@ -171,7 +171,14 @@ impl Gpu {
             ];
             let groups = (chunk.rows as u32).div_ceil(per_group);
             let groups = [groups.min(65535), groups.div_ceil(65535), 1];
-            self.record(&kernels::MATVEC, permutation.clone(), bindings, params, groups);
+            self.record(
+                &kernels::MATVEC,
+                permutation.clone(),
+                bindings,
+                params,
+                groups,
+                chunk.work(columns, 1),
+            );
         }
     }
 
@@ -215,7 +222,8 @@ impl Gpu {
                 x_stride as u32,
             ];
             let groups = [(chunk.rows as u32).div_ceil(32), (rows as u32).div_ceil(tile), 1];
-            self.record(&kernels::MATMUL, permutation.clone(), bindings, params, groups);
+            let work = chunk.work(columns, rows);
+            self.record(&kernels::MATMUL, permutation.clone(), bindings, params, groups, work);
         }
     }
 }

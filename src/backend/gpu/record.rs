@@ -47,6 +47,43 @@ pub struct Command {
     pub params: Vec<u32>,
     /// Workgroups.
     pub groups: [u32; 3],
+    /// What it takes.
+    pub work: Work,
+}
+
+/// What a command reads of weights and caches, and multiplies. Everything else is small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Bytes of weights and caches.
+    pub bytes: u64,
+    /// Products that are added up.
+    pub macs: u64,
+}
+
+impl Work {
+    /// Of commands that read activations only.
+    pub const SMALL: Work = Work { bytes: 0, macs: 0 };
+}
+
+/// Multiplications of a submission. An integrated GPU does 100 thousand millions a second: what the desktop wants to draw
+/// waits for some 50 ms.
+const MOST_MACS: u64 = 5_000_000_000;
+
+/// `commands` in pieces for submissions of their own, none with more than `most` commands.
+pub fn submissions(commands: &[Command], most: usize) -> impl Iterator<Item = &[Command]> {
+    let mut rest = commands;
+    std::iter::from_fn(move || {
+        let mut macs = 0;
+        let fits = |command: &&Command| {
+            macs += command.work.macs;
+            macs <= MOST_MACS
+        };
+        // One command can't be cut.
+        let count = rest.iter().take(most).take_while(fits).count().max(1).min(rest.len());
+        let (piece, later) = rest.split_at(count);
+        rest = later;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Buffers whose rows are no longer needed. Commands run in the order in which they were recorded, so a buffer may be
@@ -80,5 +117,36 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut spares = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
         spares.push(Arc::clone(&self.buffer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::gpu::kernels;
+
+    #[test]
+    fn long_work_is_cut_between_commands() {
+        let command = |giga: u64| Command {
+            kernel: &kernels::MATMUL,
+            permutation: Permutation::default(),
+            bindings: vec![],
+            params: vec![],
+            groups: [1, 1, 1],
+            work: Work { bytes: 0, macs: giga * 1_000_000_000 },
+        };
+        let cases: [(&[u64], usize, &[usize]); 6] = [
+            (&[], 9, &[]),
+            (&[0, 0, 0], 9, &[3]),
+            (&[0, 0, 0], 2, &[2, 1]),
+            (&[2, 3, 1, 4, 0], 9, &[2, 3]),
+            (&[9, 1, 9], 9, &[1, 1, 1]),
+            (&[1, 9], 9, &[1, 1]),
+        ];
+        for (work, most, expected) in cases {
+            let commands: Vec<Command> = work.iter().map(|&giga| command(giga)).collect();
+            let found: Vec<_> = submissions(&commands, most).map(<[Command]>::len).collect();
+            assert_eq!(found, expected, "{work:?}");
+        }
     }
 }

@@ -33,6 +33,7 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
         "norm_add" => vec![vec!["NORMED"]],
         "append" => cross(&[&["", "F16"], &["", "NORMED"], &["", "INTERLEAVED"]]),
         "attention" => cross(&[&["", "F16"], &["", "SINKS"]]),
+        "best" => cross(&[&["", "PAIRS"]]),
         _ => vec![vec![]],
     }
 }
@@ -47,7 +48,7 @@ fn formats(kernel: &Kernel, flags: &[&str]) -> Vec<Option<&'static str>> {
 }
 
 fn consts() -> Vec<(&'static str, u32)> {
-    let sizes = [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64)];
+    let sizes = [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64), ("EACH", 48)];
     let heads = [("HEADS", 6), ("KV_HEADS", 2), ("PAIRS", 32), ("CAPACITY", 512), ("WORKGROUP", WORKGROUP)];
     sizes.into_iter().chain(heads).collect()
 }

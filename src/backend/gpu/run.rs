@@ -1,0 +1,297 @@
+//! Running recorded commands: submissions that end soon, bind groups that live from token to token, and one readback.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::device::Device;
+use super::pipelines::Pipeline;
+use super::profile::{KernelTime, Profile};
+use super::record::{Buffer, Command, Work, submissions};
+use crate::error::Result;
+
+/// Bytes between the parameters of two commands: what every device allows as a uniform's offset.
+const PARAMS_STRIDE: u64 = 256;
+/// Runs after which an unused bind group is dropped.
+const GROUP_LIFE: u64 = 64;
+/// Bytes that are read back at once, and so the most that a device keeps for it.
+const MOST_READ: u64 = 16 << 20;
+
+/// What is kept from one run to the next.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    groups: Mutex<BindGroups>,
+    /// What results are copied to and mapped.
+    staging: Mutex<Option<wgpu::Buffer>>,
+    profile: Mutex<Option<Profile>>,
+    counts: Mutex<Counts>,
+}
+
+/// What a device did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Commands.
+    pub dispatches: u64,
+    /// Lists of them, and copies, that were handed to the driver.
+    pub submissions: u64,
+    /// Of all commands.
+    pub work: Work,
+    /// Bytes that were read back.
+    pub fetched: u64,
+}
+
+/// Bind groups live from token to token; what was not used for a while is dropped.
+#[derive(Debug, Default)]
+struct BindGroups {
+    /// By pipeline, size of the parameters and buffers: the group and the run that last used it.
+    made: HashMap<(u64, u64, Vec<u64>), (wgpu::BindGroup, u64)>,
+    run: u64,
+    params: Option<wgpu::Buffer>,
+}
+
+/// What these hold is whole whatever panicked while it was locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device {
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        *lock(&self.kept.counts)
+    }
+
+    /// Runs `commands` in order.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shader`] if one can't be compiled, [`crate::Error::GpuMemory`] if there is none for its buffers,
+    /// [`crate::Error::Gpu`] if the device fails.
+    pub fn run(&self, commands: &[Command]) -> Result<()> {
+        self.submit(commands, |_| Ok(()))
+    }
+
+    /// Runs `commands` and gives `bytes` of `buffer` from `offset` on, both multiples of 4.
+    ///
+    /// # Errors
+    /// As [`Device::run`]; [`crate::Error::Gpu`] if the device fails.
+    pub fn run_and_read(
+        &self,
+        mut commands: &[Command],
+        buffer: &Buffer,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Vec<u8>> {
+        let mut kept = lock(&self.kept.staging);
+        let mut found = Vec::new();
+        for at in (0..bytes).step_by(MOST_READ as usize) {
+            let piece = MOST_READ.min(bytes - at);
+            let staging = match kept.take() {
+                Some(staging) if staging.size() >= piece => staging,
+                _ => self.staging(piece.next_power_of_two().max(4096)),
+            };
+            self.submit(commands, |encoder| {
+                let source = self.memory(buffer)?;
+                encoder.copy_buffer_to_buffer(source, offset + at, &staging, 0, piece);
+                Ok(())
+            })?;
+            self.map(&staging, piece, |bytes| found.extend_from_slice(bytes))?;
+            *kept = Some(staging);
+            commands = &[];
+        }
+        lock(&self.kept.counts).fetched += bytes;
+        Ok(found)
+    }
+
+    /// `bytes` of `buffer` from `offset` on, once all commands have run.
+    ///
+    /// # Errors
+    /// [`crate::Error::Gpu`] if the device fails.
+    pub fn read(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        self.run_and_read(&[], buffer, offset, bytes)
+    }
+
+    /// Runs `work` and tells what its kernels took on the device; nothing where the device has no timestamps. Each is
+    /// timed alone, so that together they take longer than usual.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn profile<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelTime>)> {
+        *lock(&self.kept.profile) = Profile::new(&self.device, &self.queue);
+        let done = work();
+        let profile = lock(&self.kept.profile).take();
+        Ok((done?, profile.map(Profile::times).unwrap_or_default()))
+    }
+
+    /// A buffer that can be mapped.
+    fn staging(&self, bytes: u64) -> wgpu::Buffer {
+        self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("readback"),
+            size: bytes,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        })
+    }
+
+    /// Waits for all commands, and gives `read` the first `bytes` of a buffer that can be mapped.
+    fn map(&self, staging: &wgpu::Buffer, bytes: u64, read: impl FnOnce(&[u8])) -> Result<()> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| drop(sender.send(result)));
+        self.wait()?;
+        let mapped = receiver.recv().map_err(|error| self.error(error.to_string()))?;
+        mapped.map_err(|error| self.error(error.to_string()))?;
+        let range = staging.get_mapped_range(..bytes).map_err(|error| self.error(error.to_string()))?;
+        read(&range);
+        drop(range);
+        staging.unmap();
+        Ok(())
+    }
+
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn hand_in(&self, encoder: wgpu::CommandEncoder) {
+        self.queue.submit([encoder.finish()]);
+        lock(&self.kept.counts).submissions += 1;
+    }
+
+    /// Submits `commands`, cut where they take long, and what `finish` adds to the last piece.
+    fn submit(
+        &self,
+        commands: &[Command],
+        finish: impl FnOnce(&mut wgpu::CommandEncoder) -> Result<()>,
+    ) -> Result<()> {
+        let compiled =
+            |command: &Command| self.pipelines.get(&self.device, command.kernel, &command.permutation);
+        let pipelines: Vec<_> = commands.iter().map(compiled).collect::<Result<_>>()?;
+        self.check()?;
+        let mut groups = lock(&self.kept.groups);
+        groups.start(self, commands);
+        let mut profile = lock(&self.kept.profile);
+        let most = if profile.is_some() { Profile::MOST } else { usize::MAX };
+        let mut encoder = self.encoder();
+        let mut done = 0;
+        for piece in submissions(commands, most) {
+            if done > 0 {
+                self.hand_in(std::mem::replace(&mut encoder, self.encoder()));
+            }
+            groups.encode(self, &mut encoder, piece, &pipelines[done..], done, profile.as_ref())?;
+            done += piece.len();
+            if let Some(profile) = profile.as_mut() {
+                profile.resolve(&mut encoder, piece.len());
+                self.hand_in(std::mem::replace(&mut encoder, self.encoder()));
+                let mut ticks = Vec::new();
+                self.map(&profile.staging, profile.staging.size(), |bytes| ticks.extend_from_slice(bytes))?;
+                profile.add(piece, &ticks);
+            }
+        }
+        finish(&mut encoder)?;
+        self.hand_in(encoder);
+        let mut counts = lock(&self.kept.counts);
+        counts.dispatches += commands.len() as u64;
+        for command in commands {
+            counts.work.bytes += command.work.bytes;
+            counts.work.macs += command.work.macs;
+        }
+        Ok(())
+    }
+}
+
+impl BindGroups {
+    /// Writes all parameters into one buffer, each at its command's offset.
+    fn start(&mut self, device: &Device, commands: &[Command]) {
+        self.run += 1;
+        if self.run.is_multiple_of(GROUP_LIFE) {
+            let run = self.run;
+            self.made.retain(|_, (_, used)| *used + GROUP_LIFE > run);
+        }
+        if commands.is_empty() {
+            return;
+        }
+        let mut bytes = vec![0; commands.len() * PARAMS_STRIDE as usize];
+        for (command, bytes) in commands.iter().zip(bytes.chunks_exact_mut(PARAMS_STRIDE as usize)) {
+            let params: &[u8] = bytemuck::cast_slice(&command.params);
+            bytes[..params.len()].copy_from_slice(params);
+        }
+        let size = (bytes.len() as u64).next_power_of_two().max(64 * PARAMS_STRIDE);
+        let params = match self.params.take() {
+            Some(params) if params.size() >= size => params,
+            _ => device.device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("params"),
+                size,
+                usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            }),
+        };
+        device.queue.write_buffer(&params, 0, &bytes);
+        self.params = Some(params);
+    }
+
+    /// Adds `commands` with their `pipelines`, `first` the first one's place in the list of all; each in a pass of its own
+    /// if it is timed.
+    fn encode(
+        &mut self,
+        device: &Device,
+        encoder: &mut wgpu::CommandEncoder,
+        commands: &[Command],
+        pipelines: &[Arc<Pipeline>],
+        first: usize,
+        profile: Option<&Profile>,
+    ) -> Result<()> {
+        let Some(params) = self.params.clone() else { return Ok(()) };
+        let together = if profile.is_some() { 1 } else { commands.len() };
+        for (index, commands) in commands.chunks(together).enumerate() {
+            let first_here = index * together;
+            let timestamp_writes = profile.map(|profile| profile.writes(index as u32));
+            let mut pass =
+                encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+            let pairs = commands.iter().zip(&pipelines[first_here..]);
+            for (index, (command, pipeline)) in (first + first_here..).zip(pairs) {
+                let group = self.group(device, &params, command, pipeline)?;
+                pass.set_pipeline(&pipeline.pipeline);
+                pass.set_bind_group(0, group, &[(index as u64 * PARAMS_STRIDE) as u32]);
+                pass.dispatch_workgroups(command.groups[0], command.groups[1], command.groups[2]);
+            }
+        }
+        Ok(())
+    }
+
+    fn group(
+        &mut self,
+        device: &Device,
+        params: &wgpu::Buffer,
+        command: &Command,
+        pipeline: &Pipeline,
+    ) -> Result<&wgpu::BindGroup> {
+        let ids: Vec<u64> = command.bindings.iter().map(|(_, buffer)| buffer.id).collect();
+        let key = (pipeline.id, params.size(), ids);
+        let (group, used) = match self.made.entry(key) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => place.insert((device.bind_group(pipeline, params, command)?, self.run)),
+        };
+        *used = self.run;
+        Ok(group)
+    }
+}
+
+impl Device {
+    fn bind_group(
+        &self,
+        pipeline: &Pipeline,
+        params: &wgpu::Buffer,
+        command: &Command,
+    ) -> Result<wgpu::BindGroup> {
+        let uniform = wgpu::BufferBinding { buffer: params, offset: 0, size: NonZeroU64::new(PARAMS_STRIDE) };
+        let mut entries =
+            vec![wgpu::BindGroupEntry { binding: 0, resource: wgpu::BindingResource::Buffer(uniform) }];
+        for (binding, buffer) in &command.bindings {
+            let resource = self.memory(buffer)?.as_entire_binding();
+            entries.push(wgpu::BindGroupEntry { binding: *binding, resource });
+        }
+        Ok(self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(command.kernel.name),
+            layout: &pipeline.layout,
+            entries: &entries,
+        }))
+    }
+}
