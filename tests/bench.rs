@@ -108,3 +108,90 @@ fn two_kernels_are_compared() {
     let table = text(&["bench", "--kernels", "--format", "f32", "--shape", "9x8", "--cached", "-r", "1"]);
     assert!(table.contains("| f32 | scalar | none | decode |") && table.contains("memory with"), "{table}");
 }
+
+/// Whether there is a GPU, which there must be in CI.
+#[cfg(feature = "gpu")]
+fn has_adapter() -> bool {
+    let found = !hadal::backend::gpu::adapters().is_empty();
+    if !found {
+        assert!(std::env::var_os("HADAL_CI").is_none(), "CI has a software device");
+        println!("skipped: no GPU adapter was found");
+    }
+    found
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_gpus_rows_tell_what_a_token_takes() {
+    if !has_adapter() {
+        return;
+    }
+    let with = |form| ["bench", "--gpu", "-p", "20", "-n", "4", "-r", "1", "--output", form];
+    let rows: Value = serde_json::from_str(&text(&with("json"))).unwrap();
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} in {rows}"));
+    for row in rows.as_array().unwrap() {
+        let gpu = &row["gpu"];
+        assert_ne!(row["device"], "cpu", "{row}");
+        assert!(number(&row["cold_first_token_ms"]) > 0.0 && number(&row["first_token_ms"]) > 0.0, "{row}");
+        let speed = number(&row["tokens_per_second"]["median"]);
+        let (read, copies) = (number(&gpu["read_bytes_per_token"]), number(&gpu["copy_gbytes_per_second"]));
+        let share = number(&gpu["share_of_bandwidth"]);
+        assert!((share * copies * 1e9 / (read * speed) - 1.0).abs() < 1e-6, "{row}");
+        let kernels = gpu["kernels"].as_array().unwrap();
+        let dispatches: f64 = kernels.iter().map(|kernel| number(&kernel["dispatches_per_token"])).sum();
+        // A device without timestamps lists none.
+        let counted = number(&gpu["dispatches_per_token"]);
+        assert!(kernels.is_empty() || (dispatches / counted - 1.0).abs() < 1e-6, "{row}");
+        if row["test"] == "tg4" {
+            assert!(number(&gpu["dispatches_per_layer"]) < 8.0, "{row}");
+            assert_eq!(
+                (&gpu["submissions_per_token"], &gpu["readback_bytes_per_token"]),
+                (&1.0.into(), &8.0.into())
+            );
+            // Every weight once; the embedding, which is the head too, is a large part of this model.
+            assert!(read > 0.9 * number(&row["weight_bytes"]), "{row}");
+        }
+    }
+    let table = text(&with("md"));
+    assert!(table.contains("tg4, a token: ") && table.contains("% of the speed of copies"), "{table}");
+    assert_eq!(text(&with("csv")).lines().count(), 3);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_gpus_kernel_rows_have_every_field() {
+    if !has_adapter() {
+        return;
+    }
+    let rows = kernel_rows(&["--gpu", "--format", "q4_k,f16"]);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for (row, (phase, tokens)) in
+        rows.iter().zip([("decode", 1), ("prefill", 5), ("decode", 1), ("prefill", 5)])
+    {
+        assert_eq!(
+            (&row["phase"], &row["rows"], &row["n"]),
+            (&phase.into(), &tokens.into(), &64.into()),
+            "{row}"
+        );
+        let format = hadal::quant::Format::by_name(row["format"].as_str().unwrap()).unwrap();
+        let [bytes, macs] =
+            ["gbytes_per_second", "gmacs_per_second"].map(|name| row[name]["median"].as_f64().unwrap());
+        let macs_per_byte = f64::from(tokens) * 8.0 / format.bits_per_weight();
+        assert!(bytes > 0.0 && (macs / bytes / macs_per_byte - 1.0).abs() < 1e-6, "{row}");
+        assert_eq!(row["share_of_bandwidth"].is_null(), phase == "prefill", "{row}");
+    }
+    let table = text(&[
+        "bench",
+        "--kernels",
+        "--gpu",
+        "--format",
+        "q8_0",
+        "--shape",
+        "9x32",
+        "-r",
+        "1",
+        "--rows",
+        "3",
+    ]);
+    assert!(table.contains("| q8_0 | prefill | 3 | 9 x 32 |") && table.contains("copies read"), "{table}");
+}

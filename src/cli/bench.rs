@@ -12,6 +12,7 @@ use super::value;
 use kernels::KernelArgs;
 use report::{Row, Spread};
 
+mod gpu;
 mod kernels;
 mod report;
 
@@ -47,6 +48,10 @@ pub struct Bench {
     #[arg(short, long, value_name = "FORM", default_value = "md")]
     output: Output,
 
+    /// The same as --device gpu: measure on the best GPU, and what tokens cost it
+    #[arg(long)]
+    gpu: bool,
+
     #[command(flatten)]
     file: FileArgs,
 
@@ -71,8 +76,11 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
         list => list.iter().copied().map(Some).collect(),
     };
     if arguments.kernels.kernels {
-        let repack = arguments.numerics.repack();
-        return arguments.kernels.bench(&threads, repack, arguments.repetitions, arguments.output);
+        let (numerics, repetitions) = (arguments.numerics(), arguments.repetitions);
+        if !numerics.is_cpu() {
+            return arguments.kernels.bench_gpu(&numerics.options(None, None), repetitions, arguments.output);
+        }
+        return arguments.kernels.bench(&threads, numerics.repack(), repetitions, arguments.output);
     }
     let tests = arguments.tests();
     let progress = ProgressBar::new((tests.len() * threads.len() * (arguments.repetitions + 1)) as u64);
@@ -82,9 +90,12 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut engine = arguments.open(&tests, threads)?;
         let load = start.elapsed();
+        let gpu = gpu::Meter::of(&engine)?;
         for test in &tests {
             progress.set_message(test.name());
-            rows.push(measure(&mut engine, test, load, arguments.repetitions, &progress)?);
+            let mut row = measure(&mut engine, test, load, arguments.repetitions, &progress)?;
+            row.gpu = gpu.as_ref().map(|gpu| gpu.measure(&mut engine, test, &row)).transpose()?;
+            rows.push(row);
         }
     }
     progress.finish_and_clear();
@@ -96,6 +107,10 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
 }
 
 impl Bench {
+    fn numerics(&self) -> NumericsArgs {
+        if self.gpu { self.numerics.clone().on_gpu() } else { self.numerics.clone() }
+    }
+
     /// Prompts first, then generation, for each depth.
     fn tests(&self) -> Vec<Test> {
         let lengths = |kind, list: &[usize], depth| -> Vec<Test> {
@@ -112,7 +127,7 @@ impl Bench {
     /// Opens the model with a context that holds the largest test.
     fn open(&self, tests: &[Test], threads: Option<usize>) -> Result<Engine> {
         let context = tests.iter().map(|test| test.depth.saturating_add(test.tokens)).max();
-        self.file.open(&self.numerics.options(context, threads)).map_err(|error| match error {
+        self.file.open(&self.numerics().options(context, threads)).map_err(|error| match error {
             // The engine names the flag of `run`.
             Error::Option { name: "--ctx-size", message } => {
                 Error::option("--n-prompt, --n-gen or --depth", message)
@@ -148,23 +163,32 @@ impl Test {
         format!("{kind}{}{depth}", self.tokens)
     }
 
+    /// Any tokens do, the work is the same; the same ones every time: those of the context, then those to measure.
+    fn random_tokens(&self, engine: &Engine) -> Vec<u32> {
+        let mut rng = fastrand::Rng::with_seed(0);
+        let vocab = engine.tokenizer().vocab_len() as u32;
+        (0..self.depth + self.tokens).map(|_| rng.u32(0..vocab)).collect()
+    }
+
+    /// Leaves the context's tokens in the cache.
+    fn fill(&self, engine: &mut Engine, tokens: &[u32]) -> Result<()> {
+        engine.reset();
+        if self.depth > 0 { engine.append(&tokens[..self.depth]) } else { Ok(()) }
+    }
+
     /// Runs once: the time of all tokens, and of the first result.
     fn run(&self, engine: &mut Engine, tokens: &[u32]) -> Result<(Duration, Duration)> {
-        engine.reset();
-        let (depth, measured) = tokens.split_at(self.depth);
-        if !depth.is_empty() {
-            engine.prefill(depth)?;
-        }
+        let measured = &tokens[self.depth..];
         let start = Instant::now();
         match self.kind {
             Kind::Prompt => {
-                engine.prefill(measured)?;
+                engine.append(measured)?;
                 Ok((start.elapsed(), start.elapsed()))
             }
             Kind::Generate => {
                 let mut first = None;
-                for &token in measured {
-                    engine.step(token)?;
+                for token in measured {
+                    engine.append(std::slice::from_ref(token))?;
                     first.get_or_insert_with(|| start.elapsed());
                 }
                 Ok((start.elapsed(), first.unwrap_or_default()))
@@ -181,14 +205,13 @@ fn measure(
     repetitions: usize,
     progress: &ProgressBar,
 ) -> Result<Row> {
-    // Any tokens do, the work is the same; the same ones every time.
-    let mut rng = fastrand::Rng::with_seed(0);
-    let vocab = engine.tokenizer().vocab_len() as u32;
-    let tokens: Vec<u32> = (0..test.depth + test.tokens).map(|_| rng.u32(0..vocab)).collect();
+    let tokens = test.random_tokens(engine);
+    test.fill(engine, &tokens)?;
     let (_, cold) = test.run(engine, &tokens)?;
     progress.inc(1);
     let (mut speeds, mut firsts) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
+        test.fill(engine, &tokens)?;
         let (time, first) = test.run(engine, &tokens)?;
         speeds.push(test.tokens as f64 / time.as_secs_f64());
         firsts.push(milliseconds(first));
@@ -213,6 +236,7 @@ fn measure(
         compile_ms: compile_time(engine).map(milliseconds),
         peak_rss_bytes: report::peak_memory(),
         repack_bytes: engine.repack_bytes(),
+        gpu: None,
     })
 }
 

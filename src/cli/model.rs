@@ -123,6 +123,16 @@ fn template(name: &str) -> hadal::Result<Template> {
 }
 
 impl NumericsArgs {
+    /// With the best GPU.
+    pub fn on_gpu(self) -> Self {
+        NumericsArgs { device: Device::Gpu(None), ..self }
+    }
+
+    /// Whether the CPU runs everything.
+    pub fn is_cpu(&self) -> bool {
+        self.device == Device::Cpu
+    }
+
     /// Whether weights are repacked.
     pub fn repack(&self) -> bool {
         !self.no_repack

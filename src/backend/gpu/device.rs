@@ -270,7 +270,7 @@ impl Device {
     /// # Errors
     /// [`Error::Gpu`] if the device fails.
     pub fn release(&self) -> Result<()> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).made.clear();
+        self.kept.forget();
         self.wait()
     }
 

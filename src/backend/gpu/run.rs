@@ -50,6 +50,13 @@ struct BindGroups {
     params: Option<wgpu::Buffer>,
 }
 
+impl Kept {
+    /// Drops bind groups, which keep their buffers.
+    pub fn forget(&self) {
+        lock(&self.groups).made.clear();
+    }
+}
+
 /// What these hold is whole whatever panicked while it was locked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

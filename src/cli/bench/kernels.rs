@@ -18,6 +18,8 @@ use shape::Shape;
 use table::Row;
 
 mod bandwidth;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod shape;
 mod table;
 
@@ -166,6 +168,13 @@ impl KernelArgs {
             share_of_bandwidth: test.uncached.then_some(gbytes_per_second.max / bandwidth),
             ratio: None,
         }
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+impl KernelArgs {
+    pub fn bench_gpu(&self, _: &hadal::Options, _: usize, _: Output) -> anyhow::Result<()> {
+        Err(Error::option("--device", "this program was built without GPUs").into())
     }
 }
 

@@ -32,6 +32,37 @@ pub struct Row {
     pub peak_rss_bytes: Option<u64>,
     /// Repacked weights and other scratch of the kernels for prompts.
     pub repack_bytes: usize,
+    /// `None` on the CPU.
+    pub gpu: Option<GpuRow>,
+}
+
+/// What a token of a test takes of a GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuRow {
+    pub dispatches_per_token: f64,
+    /// Those of the embedding, the head and the choice of a token are shared out among the layers.
+    pub dispatches_per_layer: f64,
+    pub submissions_per_token: f64,
+    /// Of weights and caches.
+    pub read_bytes_per_token: f64,
+    pub readback_bytes_per_token: f64,
+    /// 10⁹ bytes that copies within the device read and write in a second.
+    pub copy_gbytes_per_second: f64,
+    /// What is read at the median speed over that.
+    pub share_of_bandwidth: f64,
+    /// Each timed alone, the longest first; none where the device has no timestamps.
+    pub kernels: Vec<KernelRow>,
+}
+
+/// What a kernel takes of a token.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelRow {
+    /// With the format of its weights.
+    pub kernel: String,
+    pub dispatches_per_token: f64,
+    pub microseconds_per_token: f64,
+    pub gbytes_per_second: f64,
+    pub gmacs_per_second: f64,
 }
 
 /// A sample of measurements.
@@ -79,7 +110,37 @@ pub fn print_markdown(rows: &[Row]) -> anyhow::Result<()> {
             "| {model} | {format} | {mib:.2} MiB | {millions:.2} M | {threads} | {isa} | {test} | {mean:.2} ± {deviation:.2} |"
         )?;
     }
+    for row in rows {
+        if let Some(gpu) = &row.gpu {
+            describe(&mut text, row, gpu)?;
+        }
+    }
     stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// Adds a line and a table about what a test took of a GPU.
+fn describe(text: &mut String, row: &Row, gpu: &GpuRow) -> std::fmt::Result {
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    write!(text, "\n{}, a token: {:.2} dispatches", row.test, gpu.dispatches_per_token)?;
+    write!(
+        text,
+        " ({:.2} a layer), {:.2} submissions, ",
+        gpu.dispatches_per_layer, gpu.submissions_per_token
+    )?;
+    write!(text, "{:.2} MiB read, ", mib(gpu.read_bytes_per_token))?;
+    write!(text, "{:.0} bytes read back, ", gpu.readback_bytes_per_token)?;
+    let copies = gpu.copy_gbytes_per_second;
+    write!(text, "{:.0}% of the speed of copies, {copies:.2} GB/s; ", 100.0 * gpu.share_of_bandwidth)?;
+    writeln!(text, "first token {:.1} ms, cold {:.1} ms", row.first_token_ms, row.cold_first_token_ms)?;
+    if !gpu.kernels.is_empty() {
+        *text += "\n| kernel | dispatches/token | µs/token | GB/s | GMAC/s |\n| --- | ---: | ---: | ---: | ---: |\n";
+    }
+    for row in &gpu.kernels {
+        let KernelRow { kernel, dispatches_per_token, microseconds_per_token, .. } = row;
+        write!(text, "| {kernel} | {dispatches_per_token:.2} | {microseconds_per_token:.1} ")?;
+        writeln!(text, "| {:.2} | {:.2} |", row.gbytes_per_second, row.gmacs_per_second)?;
+    }
     Ok(())
 }
 
@@ -91,7 +152,7 @@ pub fn print_json(rows: &[impl Serialize]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a header and a line a row; nested numbers are flattened with a dot.
+/// Prints a header and a line a row; nested numbers are flattened with a dot, lists left out.
 pub fn print_csv(rows: &[impl Serialize]) -> anyhow::Result<()> {
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
@@ -120,6 +181,7 @@ fn flatten(name: &str, value: &serde_json::Value, cells: &mut Vec<(String, Strin
         serde_json::Value::String(text) => {
             cells.push((name.into(), format!("\"{}\"", text.replace('"', "\"\""))));
         }
+        serde_json::Value::Array(_) => {}
         serde_json::Value::Null => cells.push((name.into(), String::new())),
         other => cells.push((name.into(), other.to_string())),
     }

@@ -1,0 +1,170 @@
+//! `hadal bench --kernels --device gpu`: the products of every format on a GPU, next to how fast its memory is copied.
+
+use std::fmt::Write as _;
+use std::io::{Write, stdout};
+use std::time::{Duration, Instant};
+
+use hadal::backend::gpu::{Device, Gpu};
+use hadal::backend::{Backend, Hidden, Linear, Source};
+use hadal::engine::Options;
+use hadal::quant::{FORMATS, Format};
+use hadal::{Error, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::KernelArgs;
+use super::shape::Shape;
+use crate::cli::bench::Output;
+use crate::cli::bench::report::{self, Spread};
+
+/// Of small shapes it would take hundreds of thousands to fill a cache, and each has a buffer of its own.
+const MOST_MATRICES: usize = 256;
+
+/// One product of one format.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    device: String,
+    format: &'static str,
+    phase: &'static str,
+    /// Rows of activations: tokens.
+    rows: usize,
+    /// Outputs: rows of the weights' matrix.
+    n: usize,
+    /// Inputs: its columns.
+    k: usize,
+    /// By the device's timestamps, or by the time until a list of products is done.
+    clock: &'static str,
+    gbytes_per_second: Spread,
+    gmacs_per_second: Spread,
+    /// 10⁹ bytes that copies within the device read and write in a second.
+    copy_gbytes_per_second: f64,
+    /// The best speed over that; `None` for many rows, which read weights once, and if a cache may hold them.
+    share_of_bandwidth: Option<f64>,
+}
+
+/// A format's product with one number of tokens.
+struct Test<'a> {
+    format: &'static Format,
+    phase: &'static str,
+    tokens: usize,
+    /// At least one.
+    matrices: &'a [Linear],
+}
+
+impl KernelArgs {
+    /// Measures every format on the GPU that `options` ask for, and prints a row a product.
+    pub fn bench_gpu(&self, options: &Options, repetitions: usize, output: Output) -> anyhow::Result<()> {
+        if !(self.isas.is_empty() && self.compare.is_empty()) {
+            return Err(Error::option("--isa, --compare", "for the CPU only").into());
+        }
+        let device = hadal::engine::open_gpu(options)?;
+        let formats: Vec<_> = FORMATS.iter().copied().filter(|format| self.measures(format)).collect();
+        for format in &formats {
+            self.shape.check(format, self.rows)?;
+        }
+        let progress = ProgressBar::new((formats.len() * 2) as u64);
+        progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+        progress.set_message("memory");
+        let copies = device.copy_bandwidth()?;
+        let gpu = Gpu::new(device.clone(), options.activations);
+        let mut rows = Vec::new();
+        for format in formats {
+            let mut matrices = self.shape.matrices(format, self.cached)?;
+            matrices.truncate(MOST_MATRICES);
+            let decode = Test { format, phase: "decode", tokens: 1, matrices: &matrices };
+            let prefill = Test { phase: "prefill", tokens: self.rows, matrices: &matrices[..1], ..decode };
+            for test in [decode, prefill] {
+                progress.set_message(format!("{} {}", format.name, test.phase));
+                rows.push(self.row_of(&test, &gpu, &device, repetitions, copies)?);
+                progress.inc(1);
+            }
+        }
+        progress.finish_and_clear();
+        match output {
+            Output::Md => print_markdown(&rows),
+            Output::Json => report::print_json(&rows),
+            Output::Csv => report::print_csv(&rows),
+        }
+    }
+
+    fn row_of(
+        &self,
+        test: &Test,
+        gpu: &Gpu,
+        device: &Device,
+        repetitions: usize,
+        copies: f64,
+    ) -> Result<Row> {
+        let (clock, times) = test.run(gpu, device, repetitions)?;
+        let Shape { outputs, inputs } = self.shape;
+        let per_second = |work: usize| {
+            let giga = (work * test.matrices.len()) as f64 / 1e9;
+            // A clock may be too coarse for a short kernel.
+            Spread::of(times.iter().map(|time| giga / time.as_secs_f64().max(1e-9)).collect())
+        };
+        let gbytes_per_second = per_second(test.matrices[0].weight.bytes().len());
+        Ok(Row {
+            device: device.name().to_owned(),
+            format: test.format.name,
+            phase: test.phase,
+            rows: test.tokens,
+            n: outputs,
+            k: inputs,
+            clock,
+            gbytes_per_second,
+            gmacs_per_second: per_second(outputs * inputs * test.tokens),
+            copy_gbytes_per_second: copies / 1e9,
+            share_of_bandwidth: (test.phase == "decode" && !self.cached)
+                .then_some(gbytes_per_second.max * 1e9 / copies),
+        })
+    }
+}
+
+impl Test<'_> {
+    /// The clock, and the times of `repetitions` products with all matrices, after one that uploads and compiles.
+    fn run(&self, gpu: &Gpu, device: &Device, repetitions: usize) -> Result<(&'static str, Vec<Duration>)> {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let columns = self.matrices[0].weight.columns();
+        let values = (0..self.tokens * columns).map(|_| rng.f32() - 0.5).collect();
+        let input = gpu.hold(Hidden::new(values, columns))?;
+        let run = || -> Result<()> {
+            for matrix in self.matrices {
+                gpu.linear(Source::Plain(&input), &[matrix], &mut [Hidden::empty()])?;
+            }
+            gpu.finish()
+        };
+        run()?;
+        let mut clock = "host";
+        let mut times = Vec::new();
+        for _ in 0..repetitions {
+            let start = Instant::now();
+            let ((), kernels) = device.profile(run)?;
+            if kernels.is_empty() {
+                times.push(start.elapsed());
+            } else {
+                clock = "device";
+                times.push(kernels.iter().map(|kernel| kernel.time).sum());
+            }
+        }
+        Ok((clock, times))
+    }
+}
+
+/// Prints a table for people.
+fn print_markdown(rows: &[Row]) -> anyhow::Result<()> {
+    let mut text = String::from("| format | phase | rows | n x k | GB/s | best | GMAC/s | of copies |\n");
+    text += "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+    for row in rows {
+        let Row { format, phase, rows, n, k, .. } = row;
+        let (bytes, macs) = (row.gbytes_per_second, row.gmacs_per_second);
+        let share = row.share_of_bandwidth.map_or("-".into(), |share| format!("{:.0}%", 100.0 * share));
+        write!(text, "| {format} | {phase} | {rows} | {n} x {k} ")?;
+        writeln!(text, "| {:.2} | {:.2} | {:.2} | {share} |", bytes.median, bytes.max, macs.median)?;
+    }
+    if let Some(Row { device, copy_gbytes_per_second, clock, .. }) = rows.first() {
+        writeln!(text, "\n{device}; GB/s of weights and GMAC/s: median, by the {clock}'s clock; ")?;
+        writeln!(text, "copies read and write {copy_gbytes_per_second:.2} GB/s")?;
+    }
+    stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
