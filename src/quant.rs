@@ -53,6 +53,7 @@ pub mod q8_1;
 pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
+pub mod turbo;
 
 /// Every format, in the order of GGUF's type ids.
 pub static FORMATS: &[&Format] = &[
@@ -124,6 +125,8 @@ pub struct Format {
     encode: Option<Encoder>,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
+    /// `decode` for further instruction sets, slowest first.
+    decoders: &'static [Decoder],
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
     /// How many inputs are multiplied at once.
@@ -173,6 +176,31 @@ pub struct Quantizer {
     /// # Safety
     /// The CPU must have `isa`.
     pub call: unsafe fn(&[f32], &mut [u8]),
+}
+
+/// Decodes blocks for one instruction set, with the bits of the scalar decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// The instruction set that `call` needs.
+    pub isa: Isa,
+    /// Whole blocks, and as many numbers as they hold.
+    ///
+    /// # Safety
+    /// The CPU must have `isa`.
+    pub call: unsafe fn(&[u8], &mut [f32]),
+}
+
+/// How rows of one format are decoded on this machine. See [`Format::reader`].
+#[derive(Clone, Copy, Debug)]
+pub struct Reader(Decoder);
+
+impl Reader {
+    /// The numbers stored in `bytes`, whole blocks, as [`Format::decode`] gives them.
+    #[inline]
+    pub fn call(self, bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: `Format::reader` is the only maker and takes only decoders whose Isa is available.
+        unsafe { (self.0.call)(bytes, out) }
+    }
 }
 
 /// The dot of one format on this machine, picked once per matrix. See [`Format::row_dot`].
@@ -281,6 +309,25 @@ macro_rules! quantizers {
 }
 pub(crate) use quantizers;
 
+/// [`Decoder`]s from typed functions, like [`quantizers!`].
+macro_rules! decoders {
+    ($block:ty; $($(#[$attribute:meta])* $isa:ident: $decode:path),+ $(,)?) => {
+        &[$($(#[$attribute])* $crate::quant::Decoder {
+            isa: $crate::simd::Isa::$isa,
+            call: {
+                #[allow(unused_unsafe, reason = "what every CPU of a target has is safe to call")]
+                unsafe fn erased(bytes: &[u8], out: &mut [f32]) {
+                    let blocks: &[$block] = bytemuck::cast_slice(bytes);
+                    // SAFETY: the caller promises the instruction set that the entry is listed under.
+                    unsafe { $decode(blocks, out) }
+                }
+                erased
+            },
+        }),+]
+    };
+}
+pub(crate) use decoders;
+
 impl Format {
     /// A row for `B` without encoder or dot. Fails to compile if `B` is not the size it claims, or is aligned.
     pub const fn new<B: Block>(name: &'static str, gguf_id: Option<u32>) -> Self {
@@ -294,6 +341,7 @@ impl Format {
             decode: decode_blocks::<B>,
             encode: None,
             quantizers: &[],
+            decoders: &[],
             dot: None,
             panel: Kernels::NONE,
             shader: None,
@@ -322,6 +370,12 @@ impl Format {
     /// Adds faster encoders of the same bytes, for a format that activations are quantized to.
     pub const fn quantizers(mut self, quantizers: &'static [Quantizer]) -> Self {
         self.quantizers = quantizers;
+        self
+    }
+
+    /// Adds faster decoders of the same bits, for a format that caches are read in.
+    pub const fn decoders(mut self, decoders: &'static [Decoder]) -> Self {
+        self.decoders = decoders;
         self
     }
 
@@ -409,6 +463,13 @@ impl Format {
             None => encode(values, out),
         }
         Ok(())
+    }
+
+    /// The fastest decoder that `isa` allows.
+    pub fn reader(&self, isa: Isa) -> Reader {
+        let usable = |decoder: &&Decoder| decoder.isa <= isa && decoder.isa.is_available();
+        let plain = Decoder { isa: Isa::Scalar, call: self.decode };
+        Reader(self.decoders.iter().rev().find(usable).copied().unwrap_or(plain))
     }
 
     /// The fastest dot that `isa` allows; `None` if the format is never multiplied. It is the scalar one if the

@@ -13,7 +13,6 @@ use super::matrix::Matrix;
 use crate::backend::{AttentionShape, Hidden, Span};
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
-use crate::quant::f16;
 use softmax::{CHUNK, state_len};
 
 mod products;
@@ -220,12 +219,7 @@ impl<'a> Attention<'a> {
 
     /// Cached rows as numbers.
     fn read(&self, cpu: &Cpu, rows: &[u8], out: &mut [f32]) {
-        let format = self.cache.format();
         let out = &mut out[..rows.len() / self.cache.row_bytes() * self.dim()];
-        if std::ptr::eq(format, &f16::FORMAT) {
-            f16::widen(cpu.isa, bytemuck::cast_slice(rows), out);
-        } else {
-            format.decode(rows, out).expect("the cache holds whole rows");
-        }
+        self.cache.format().reader(cpu.isa).call(rows, out);
     }
 }
