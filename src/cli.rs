@@ -60,7 +60,8 @@ hadal --help lists all commands, hadal run --help all flags of one.
 ";
 
 /// Flags of llama.cpp that clap cannot spell: several letters after one dash.
-const LONG_WITH_ONE_DASH: &[(&str, &str)] = &[("-sys", "--system")];
+const LONG_WITH_ONE_DASH: &[(&str, &str)] =
+    &[("-sys", "--system"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
 /// Runs the program and gives its exit code.
 pub fn main() -> ExitCode {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::cpu::{Activations, Cpu};
 use crate::backend::{Backend, Hidden};
-use crate::cache::{CacheType, KvCache};
+use crate::cache::{self, CacheType, KvCache};
 use crate::error::{Error, Result};
 use crate::file::Weights;
 use crate::model::{self, Model, Outputs};
@@ -92,6 +92,13 @@ impl Interrupt {
     fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
+}
+
+/// A sequence of tokens and what a cache holds of it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    tokens: Vec<u32>,
+    cache: cache::Snapshot,
 }
 
 /// A model ready to run, with one sequence of tokens in its cache.
@@ -227,6 +234,41 @@ impl Engine {
     pub fn truncate(&mut self, tokens: usize) {
         let kept = self.cache.truncate(tokens);
         self.tokens.truncate(kept);
+    }
+
+    /// What the cache holds, to come back to.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if a GPU holds it.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let cache = self.cache.snapshot();
+        let cache = cache.ok_or_else(|| Error::unsupported("a snapshot of the device", self.device(), ""))?;
+        Ok(Snapshot { tokens: self.tokens.clone(), cache })
+    }
+
+    /// Comes back to `snapshot`, which is of an engine of the same model; the cache's kind too is as it was.
+    ///
+    /// # Errors
+    /// [`Error::Numeric`] for a snapshot of another model; then the cache is empty.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        self.tokens.clear();
+        self.cache.restore(self.cpu.isa(), &snapshot.cache)?;
+        self.tokens.extend_from_slice(&snapshot.tokens);
+        self.info.set_cache(&self.cache);
+        Ok(())
+    }
+
+    /// Stores what the cache holds as `kind` from now on, as the tokens that follow.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for heads that can't be stored so; [`Error::Unsupported`] if a GPU holds the cache.
+    pub fn convert_cache(&mut self, kind: CacheType) -> Result<()> {
+        if self.gpu.is_some() && !self.cache.is_empty() {
+            return Err(Error::unsupported("converting the cache of the device", self.device(), ""));
+        }
+        self.cache.convert(self.cpu.isa(), kind)?;
+        self.info.set_cache(&self.cache);
+        Ok(())
     }
 
     /// Forgets everything.

@@ -22,6 +22,7 @@ mod grids;
 mod k;
 mod parts;
 
+pub mod affine;
 pub mod bf16;
 pub mod f16;
 pub mod f32;
@@ -190,6 +191,22 @@ pub struct Decoder {
     pub call: unsafe fn(&[u8], &mut [f32]),
 }
 
+/// The scalar decoder of `B`, compiled for further instruction sets.
+struct Vectorized<B>(std::marker::PhantomData<B>);
+
+impl<B: Block> Vectorized<B> {
+    const DECODERS: &'static [Decoder] = &[
+        #[cfg(target_arch = "x86_64")]
+        Decoder { isa: Isa::Avx2, call: decode_blocks_avx2::<B> },
+    ];
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn decode_blocks_avx2<B: Block>(bytes: &[u8], out: &mut [f32]) {
+    decode_blocks::<B>(bytes, out);
+}
+
 /// How rows of one format are decoded on this machine. See [`Format::reader`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader(Decoder);
@@ -341,7 +358,7 @@ impl Format {
             decode: decode_blocks::<B>,
             encode: None,
             quantizers: &[],
-            decoders: &[],
+            decoders: Vectorized::<B>::DECODERS,
             dot: None,
             panel: Kernels::NONE,
             shader: None,
@@ -508,6 +525,7 @@ impl Format {
     }
 }
 
+#[inline(always)]
 fn decode_blocks<B: Block>(bytes: &[u8], out: &mut [f32]) {
     let blocks: &[B] = bytemuck::cast_slice(bytes);
     for (block, out) in blocks.iter().zip(out.chunks_exact_mut(B::LEN)) {

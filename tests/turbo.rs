@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+use hadal::backend::cpu::{Activations, Cpu};
+use hadal::backend::{AttentionShape, Backend, Hidden, Span};
+use hadal::cache::{CacheType, KvCache, LayerShape};
 use hadal::quant::turbo::{self, keys, values};
 use hadal::quant::{Format, f16};
 use hadal::simd::Isa;
@@ -255,6 +258,58 @@ fn every_isa_gives_the_same_bits() {
                         format.name
                     );
                 }
+            }
+        }
+    }
+}
+
+/// The largest difference of two rows, in steps of bf16 at the expected row's largest magnitude.
+fn steps(found: &[f32], expected: &[f32]) -> f32 {
+    let largest = expected.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let step = f32::from_bits(largest.to_bits() & 0x7f80_0000) / 128.0;
+    let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, f32::max) / step
+}
+
+/// Causal attention of the last two of 24 tokens, four heads over two: what MLX makes of the same packed rows, turned
+/// back before the sum (`eager`) or after it (`deferred`). MLX rounds keys, values, scores and weights to bf16, so that its
+/// two routes are a step of a row's largest number apart, hundreds of steps of its smallest ones: rows are what can be
+/// compared. Floats are within two steps; rounding queries to 8 bits may take one more.
+#[test]
+fn attention_is_the_references() {
+    let golden = Golden::open("mlx/tq_attention.safetensors");
+    let values = |name: &str| -> Vec<f32> {
+        golden.get::<bf16>(name).values.iter().map(|value| value.to_f32()).collect()
+    };
+    // heads × tokens × 64 to tokens × heads × 64.
+    let by_token = |values: &[f32], tokens: usize| -> Vec<f32> {
+        let rows: Vec<_> = values.chunks_exact(64).collect();
+        let heads = rows.len() / tokens;
+        (0..tokens * heads).flat_map(|i| rows[i % heads * tokens + i / heads].to_vec()).collect()
+    };
+    let query = by_token(&values("q"), 2);
+    let (keys, rows) = (by_token(&values("k"), 24), by_token(&values("v"), 24));
+    let mut failures = Failures::default();
+    for kind in ["k8v3", "k4v3", "k4v2", "k8v8"] {
+        let layer = LayerShape { heads: 2, dim: 64, window: None };
+        let cache_type: CacheType = kind.parse().unwrap();
+        let bytes = golden.get::<i32>(&format!("{kind}.bytes_per_token_per_head")).values[0];
+        assert_eq!(layer.token_bytes(cache_type).unwrap(), 2 * bytes as usize, "{kind}");
+        let mut cache = KvCache::new(&[layer], cache_type, 24).unwrap();
+        cache.layer(0).append(Isa::Scalar, &keys, &rows).unwrap();
+        for activations in [Activations::Float, Activations::Quantized] {
+            let cpu = Cpu::new(Some(1), None, activations).unwrap();
+            let shape = AttentionShape { heads: 4, scale: 0.125, softcap: None, sinks: None };
+            let at = Span { start: 22, len: 2 };
+            let query = Hidden::new(query.clone(), 256);
+            let found = cpu.attention(&query, cache.layer(0), at, shape).unwrap();
+            for route in ["eager", "deferred"] {
+                let expected = by_token(&values(&format!("{kind}.{route}")), 2);
+                let rows = found.values().chunks_exact(64).zip(expected.chunks_exact(64));
+                let worst = rows.map(|(found, expected)| steps(found, expected)).fold(0.0, f32::max);
+                let most = if activations == Activations::Float { 2.0 } else { 3.0 };
+                let message = || format!("{kind} {activations:?} {route}: {worst} steps");
+                failures.check(worst <= most, message);
             }
         }
     }

@@ -112,7 +112,7 @@ impl Bench {
     /// Opens the model with a context that holds the largest test.
     fn open(&self, tests: &[Test], threads: Option<usize>) -> Result<Engine> {
         let context = tests.iter().map(|test| test.depth.saturating_add(test.tokens)).max();
-        self.file.open(&self.numerics.options(context, threads)).map_err(|error| match error {
+        self.file.open(&self.numerics.options(context, threads)?).map_err(|error| match error {
             // The engine names the flag of `run`.
             Error::Option { name: "--ctx-size", message } => {
                 Error::option("--n-prompt, --n-gen or --depth", message)
@@ -203,6 +203,9 @@ fn measure(
         device: engine.device().to_string(),
         threads: info.threads,
         isa: info.isa.name(),
+        cache: info.cache.to_string(),
+        cache_token_bytes: info.cache_token_bytes,
+        cache_bytes: info.cache_bytes,
         test: test.name(),
         repetitions,
         tokens_per_second: Spread::of(speeds),

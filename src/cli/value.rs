@@ -1,5 +1,7 @@
 //! How values on the command line are read, with messages that say what is allowed.
 
+use hadal::Error;
+use hadal::cache::{CacheType, Kind};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 
@@ -14,6 +16,24 @@ pub fn count(text: &str) -> Result<usize, String> {
 /// A whole number, 0 included.
 pub fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a whole number, 0 or more".into())
+}
+
+/// How keys and values are stored.
+pub fn cache(text: &str) -> Result<CacheType, String> {
+    text.parse().map_err(reason)
+}
+
+/// How keys or values are stored.
+pub fn cache_side(text: &str) -> Result<&'static Kind, String> {
+    Kind::by_name(text).map_err(reason)
+}
+
+/// What is wrong, without the flag's name: that is already said.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Option { message, .. } => message,
+        other => other.to_string(),
+    }
 }
 
 /// A number; its range is checked by the sampler, which knows it.

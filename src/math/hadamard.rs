@@ -65,7 +65,8 @@ mod tests {
             transform(Isa::Scalar, &mut expected);
             for (row, found) in expected.iter().enumerate() {
                 // Entry (i, j) is -1 to the number of ones that i and j share.
-                let sign = |column: usize| if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+                let sign =
+                    |column: usize| if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                 let exact: f64 = x.iter().enumerate().map(|(j, &x)| sign(j) * f64::from(x)).sum();
                 assert!((f64::from(*found) - exact / (n as f64).sqrt()).abs() < 1e-6, "{n} [{row}]");
             }

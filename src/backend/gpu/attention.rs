@@ -6,9 +6,8 @@ use super::compose::Permutation;
 use super::record::Buffer;
 use super::{Gpu, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
-use crate::cache::LayerCache;
+use crate::cache::{CacheType, LayerCache};
 use crate::error::Result;
-use crate::quant::{f16, f32};
 
 /// Keys and values of a layer: heads × capacity × dim each.
 #[derive(Debug)]
@@ -19,18 +18,15 @@ struct DeviceCache {
 
 impl Gpu {
     fn cache(cache: &LayerCache) -> Result<Arc<DeviceCache>> {
-        let shape = cache.shape();
-        let bytes = (cache.capacity() * cache.row_bytes() * shape.heads) as u64;
+        let bytes = (cache.capacity() * cache.token_bytes() / 2) as u64;
         cache.slot().get_or_make(|| Ok(DeviceCache { keys: Buffer::new(bytes), values: Buffer::new(bytes) }))
     }
 
     fn cache_flags(&self, cache: &LayerCache) -> Result<Vec<&'static str>> {
-        if std::ptr::eq(cache.format(), &f16::FORMAT) {
-            Ok(vec!["F16"])
-        } else if std::ptr::eq(cache.format(), &f32::FORMAT) {
-            Ok(vec![])
-        } else {
-            Err(self.error(format!("a cache of {} has no kernels yet", cache.format().name)))
+        match cache.kind() {
+            kind if kind == CacheType::F16 => Ok(vec!["F16"]),
+            kind if kind == CacheType::F32 => Ok(vec![]),
+            kind => Err(self.error(format!("a cache of {kind} has no kernels yet: --kv f16 and f32 have"))),
         }
     }
 
@@ -41,12 +37,12 @@ impl Gpu {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()> {
+        let mut flags = self.cache_flags(cache)?;
         let stored = Gpu::cache(cache)?;
         let (query, key, value) =
             (self.place(&rows.query)?, self.place(&rows.key)?, self.place(&rows.value)?);
         let turns = self.place(&rotation.turns)?;
         let shape = cache.shape();
-        let mut flags = self.cache_flags(cache)?;
         flags.extend(rotation.interleaved.then_some("INTERLEAVED"));
         let mut bindings = vec![
             (1, query.buffer()),

@@ -52,6 +52,7 @@ const EPSILON: f32 = 1e-8;
 
 impl<const N: usize> Block<N> {
     /// Codes as they are multiplied: i8 for 8 bits, else u8.
+    #[inline(always)]
     fn signed_codes(&self) -> [i8; 32] {
         bits::unpack(&self.codes).map(u8::cast_signed)
     }
@@ -61,6 +62,7 @@ impl<const N: usize> crate::quant::Block for Block<N> {
     const LEN: usize = 32;
     const BYTES: usize = 4 + N;
 
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         let (scale, zero) = (self.scale.get(), self.zero.get());
         for (out, code) in out.iter_mut().zip(self.signed_codes()) {

@@ -3,6 +3,9 @@
 /// Elements of a row that there are signs for.
 pub const DIMS: [usize; 4] = [64, 128, 256, 512];
 
+/// The largest of them.
+pub const LARGEST_DIM: usize = 512;
+
 const BITS: [usize; 5] = [2, 3, 4, 5, 8];
 
 /// For each of [`BITS`] 2^bits centroids and 2^bits - 1 boundaries as f32, then for each of [`DIMS`] a bit an element.

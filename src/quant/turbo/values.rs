@@ -56,6 +56,7 @@ impl<const N: usize> crate::quant::Block for Block<N> {
     const LEN: usize = 32;
     const BYTES: usize = 2 + N;
 
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         let (scale, (centroids, _)) = (self.scale.get(), Self::codebook());
         for (out, code) in out.iter_mut().zip(bits::unpack(&self.codes)) {
