@@ -13,6 +13,7 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
+mod fit;
 mod formats;
 mod inspect;
 mod interrupt;
@@ -20,6 +21,7 @@ mod model;
 mod prompt;
 mod run;
 mod sampling;
+mod table;
 mod tokenize;
 mod value;
 
@@ -44,6 +46,7 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Bench(bench::Bench),
+    Fit(fit::Fit),
     Formats(formats::Formats),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -88,6 +91,7 @@ impl Program {
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Bench(bench)) => bench::bench(bench),
+            Some(Command::Fit(fit)) => fit::fit(fit),
             Some(Command::Formats(_)) => formats::formats(),
             Some(Command::Doctor(_)) => doctor::doctor(),
             Some(Command::Completions(completions)) => {
