@@ -21,6 +21,7 @@ mod model;
 mod prompt;
 mod run;
 mod sampling;
+mod session;
 mod table;
 mod tokenize;
 mod value;

@@ -19,6 +19,7 @@ use crate::tokenizer::{Special, Tokenizer};
 mod chat;
 mod generation;
 mod info;
+mod session;
 
 pub use chat::{Chat, Reply};
 pub use generation::{Finish, Generation, Stats};
@@ -117,6 +118,8 @@ pub struct Engine {
     logits: Hidden,
     batch: usize,
     info: Info,
+    /// Of the model, for sessions.
+    fingerprint: String,
     interrupt: Interrupt,
 }
 
@@ -171,6 +174,7 @@ impl Engine {
         let cache = KvCache::new(&model.cache_shape(), options.cache, context)?;
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),
+            fingerprint: session::fingerprint::model(weights),
             template: Template::from_metadata(&weights.metadata)?,
             tokens: Vec::with_capacity(context),
             logits: Hidden::empty(),

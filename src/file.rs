@@ -17,9 +17,12 @@ mod gguf;
 mod hub;
 mod map;
 pub mod metadata;
+mod replace;
 mod safetensors;
 
+pub(crate) use map::map as map_file;
 pub use metadata::{Metadata, Value};
+pub use replace::replace;
 
 /// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
 //! A conversation as a file: a JSON array of `{"role", "content"}`, and whatever else a message has.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::Path;
 
 use anyhow::anyhow;
 use hadal::Error;
+use hadal::file::replace;
 use hadal::template::Message;
 
 /// Writes `messages` to `path`. The file is complete or as it was before, whatever happens.
@@ -21,24 +20,6 @@ pub fn load(path: &Path) -> anyhow::Result<Vec<Message>> {
     let text = fs::read_to_string(path).map_err(|source| Error::io(path, source))?;
     serde_json::from_str(&text).map_err(|error| {
         anyhow!("{}: not a JSON array of messages, as /save writes it: {error}", path.display())
-    })
-}
-
-/// Writes beside `path` first, then renames.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name =
-        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a file's name"))?;
-    let mut beside = OsString::from(".");
-    beside.push(name);
-    beside.push(format!(".{}", std::process::id()));
-    let beside = path.with_file_name(beside);
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
-        // The first failure is the one to tell.
-        let _ = fs::remove_file(&beside);
     })
 }
 
