@@ -13,6 +13,7 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
+mod eval;
 mod fit;
 mod formats;
 mod inspect;
@@ -47,6 +48,7 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Bench(bench::Bench),
+    Eval(eval::Eval),
     Fit(fit::Fit),
     Formats(formats::Formats),
     Doctor(doctor::Doctor),
@@ -92,6 +94,7 @@ impl Program {
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Bench(bench)) => bench::bench(bench),
+            Some(Command::Eval(eval)) => eval::eval(eval),
             Some(Command::Fit(fit)) => fit::fit(fit),
             Some(Command::Formats(_)) => formats::formats(),
             Some(Command::Doctor(_)) => doctor::doctor(),
