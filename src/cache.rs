@@ -1,30 +1,19 @@
-//! The key/value cache: what attention reads. One [`LayerCache`] a layer, rows stored in any [`Format`] that can
-//! encode and be multiplied, full or limited to a sliding window.
+//! The key/value cache: what attention reads. One [`LayerCache`] a layer, rows stored as a row of [`KINDS`] says, full
+//! or limited to a sliding window.
+
+use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::quant::{Format, f16, f32};
 use crate::simd::Isa;
 use crate::tensor::Slot;
+use rows::Rows;
 
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheType {
-    /// IEEE halves: half the memory, no measurable loss.
-    #[default]
-    F16,
-    /// Full floats: the reference.
-    F32,
-}
+mod kind;
+mod rows;
+#[cfg(test)]
+mod tests;
 
-impl CacheType {
-    /// The format of a stored row.
-    pub fn format(self) -> &'static Format {
-        match self {
-            CacheType::F16 => &f16::FORMAT,
-            CacheType::F32 => &f32::FORMAT,
-        }
-    }
-}
+pub use kind::{CacheType, KINDS, Kind, Store};
 
 /// What one layer keeps, fixed when the model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +26,40 @@ pub struct LayerShape {
     pub window: Option<usize>,
 }
 
+impl LayerShape {
+    /// What the layer stores rows as if the model's cache is of `kind`.
+    pub fn kind(self, kind: CacheType) -> CacheType {
+        if self.window.is_some() { kind.of_window() } else { kind }
+    }
+
+    /// Bytes of the keys and values of one token.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for heads that can't be stored so.
+    pub fn token_bytes(self, kind: CacheType) -> Result<usize> {
+        let [keys, values] = self.kind(kind).stores();
+        Ok(self.heads * (keys.row_bytes(self.dim)? + values.row_bytes(self.dim)?))
+    }
+
+    /// Tokens that are kept of a context of `context`.
+    pub fn capacity(self, context: usize) -> usize {
+        self.window.map_or(context, |window| context.min(window + 2 * WINDOW_SLACK))
+    }
+
+    /// Bytes that a context of `context` takes.
+    ///
+    /// # Errors
+    /// As [`LayerShape::token_bytes`].
+    pub fn bytes(self, kind: CacheType, context: usize) -> Result<u64> {
+        Ok(self.token_bytes(kind)? as u64 * self.capacity(context) as u64)
+    }
+}
+
 /// Keys and values of every layer for one sequence of tokens.
 #[derive(Debug)]
 pub struct KvCache {
     layers: Vec<LayerCache>,
+    kind: CacheType,
     context: usize,
 }
 
@@ -48,11 +67,11 @@ impl KvCache {
     /// An empty cache for `context` tokens.
     ///
     /// # Errors
-    /// [`Error::Option`] if the memory can't be had.
+    /// [`Error::Option`] if the memory can't be had or a layer's heads can't be stored so.
     pub fn new(layers: &[LayerShape], kind: CacheType, context: usize) -> Result<Self> {
         let layers =
             layers.iter().map(|&shape| LayerCache::new(shape, kind, context)).collect::<Result<_>>()?;
-        Ok(KvCache { layers, context })
+        Ok(KvCache { layers, kind, context })
     }
 
     /// Tokens stored.
@@ -70,14 +89,35 @@ impl KvCache {
         self.context
     }
 
+    /// How rows of layers without a window are stored.
+    pub fn kind(&self) -> CacheType {
+        self.kind
+    }
+
+    /// Layers that are stored otherwise than [`KvCache::kind`], because they have a window.
+    pub fn dense_layers(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.kind != self.kind).count()
+    }
+
     /// Bytes that a full cache takes.
     pub fn bytes(&self) -> u64 {
         self.layers.iter().map(LayerCache::bytes).sum()
     }
 
+    /// Bytes that one more token takes in layers without a window.
+    pub fn token_bytes(&self) -> u64 {
+        let full = self.layers.iter().filter(|layer| layer.shape.window.is_none());
+        full.map(|layer| layer.token_bytes() as u64).sum()
+    }
+
     /// Layer `index`.
     pub fn layer(&mut self, index: usize) -> &mut LayerCache {
         &mut self.layers[index]
+    }
+
+    /// All layers.
+    pub fn layers(&self) -> &[LayerCache] {
+        &self.layers
     }
 
     /// Forgets all but at most the first `tokens` and returns how many are left: `tokens` or fewer. A window that has
@@ -90,22 +130,85 @@ impl KvCache {
         }
         kept
     }
+
+    /// What is stored; `None` if a device holds it.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let layers = self.layers.iter().map(|layer| {
+            let LayerState { first, len, keys, values } = layer.state()?;
+            Some(LayerState { first, len, keys: keys.concat(), values: values.concat() })
+        });
+        Some(Snapshot { kind: self.kind, layers: layers.collect::<Option<_>>()? })
+    }
+
+    /// Replaces everything by `snapshot`, of this cache or one with the same layers; it is stored as it was then.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`] and [`LayerCache::restore`]; then the cache is empty.
+    pub fn restore(&mut self, isa: Isa, snapshot: &Snapshot) -> Result<()> {
+        self.truncate(0);
+        if snapshot.layers.len() != self.layers.len() {
+            let message = format!("{} layers in a cache of {}", snapshot.layers.len(), self.layers.len());
+            return Err(Error::Numeric(message));
+        }
+        self.convert(isa, snapshot.kind)?;
+        for (layer, state) in self.layers.iter_mut().zip(&snapshot.layers) {
+            let LayerState { first, len, ref keys, ref values } = *state;
+            let restored = layer.restore(&LayerState { first, len, keys, values });
+            if let Err(error) = restored {
+                self.truncate(0);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what is here as `kind` from now on, layer by layer, so that the old rows of one layer only are in memory
+    /// beside the new ones. Tokens that follow are stored so too.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`]; layers before the one that failed are converted, and all are whole.
+    pub fn convert(&mut self, isa: Isa, kind: CacheType) -> Result<()> {
+        for layer in &mut self.layers {
+            layer.convert(isa, kind)?;
+        }
+        self.kind = kind;
+        Ok(())
+    }
+}
+
+/// What one layer holds, byte for byte: what a snapshot or a file keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerState<B> {
+    /// Position of the first row.
+    pub first: usize,
+    /// Position after the last row.
+    pub len: usize,
+    /// Rows of the keys, one head after the other.
+    pub keys: B,
+    /// Rows of the values.
+    pub values: B,
+}
+
+/// What a whole cache holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    kind: CacheType,
+    layers: Vec<LayerState<Vec<u8>>>,
 }
 
 /// Keys and values of one layer, a contiguous run of rows per head.
 #[derive(Debug)]
 pub struct LayerCache {
     shape: LayerShape,
+    kind: CacheType,
     /// Rows that fit; of a window fewer than tokens.
     capacity: usize,
-    format: &'static Format,
-    row_bytes: usize,
     /// Position of the first row kept; above zero only after a window has slid.
     first: usize,
     /// Tokens seen; rows kept are `first..len`.
     len: usize,
-    keys: Vec<Vec<u8>>,
-    values: Vec<Vec<u8>>,
+    keys: Rows,
+    values: Rows,
     /// Where a device keeps rows, if they are not here: position p in row p % capacity.
     slot: Slot,
 }
@@ -116,36 +219,28 @@ const WINDOW_SLACK: usize = 512;
 
 impl LayerCache {
     fn new(shape: LayerShape, kind: CacheType, context: usize) -> Result<Self> {
-        let format = kind.format();
-        let row_bytes = format.bytes_for(shape.dim)?;
-        let rows = shape.window.map_or(context, |window| context.min(window + 2 * WINDOW_SLACK));
-        let allocate = || -> Result<Vec<Vec<u8>>> {
-            (0..shape.heads)
-                .map(|_| {
-                    let mut rows_of_head = Vec::new();
-                    rows_of_head.try_reserve_exact(rows.saturating_mul(row_bytes)).map_err(|_| {
-                        Error::option("--ctx-size", format!("no memory for the cache of {context} tokens"))
-                    })?;
-                    Ok(rows_of_head)
-                })
-                .collect()
-        };
+        let (kind, capacity) = (shape.kind(kind), shape.capacity(context));
+        let [keys, values] = kind.stores();
         Ok(LayerCache {
             shape,
-            capacity: rows,
-            format,
-            row_bytes,
+            kind,
+            capacity,
             first: 0,
             len: 0,
-            keys: allocate()?,
-            values: allocate()?,
+            keys: Rows::new(keys, shape, capacity)?,
+            values: Rows::new(values, shape, capacity)?,
             slot: Slot::default(),
         })
     }
 
+    /// Bytes of one token.
+    pub fn token_bytes(&self) -> usize {
+        self.shape.heads * (self.keys.row_bytes() + self.values.row_bytes())
+    }
+
     /// Bytes that it takes when it is full.
     pub fn bytes(&self) -> u64 {
-        2 * (self.capacity * self.row_bytes * self.shape.heads) as u64
+        (self.token_bytes() * self.capacity) as u64
     }
 
     /// Rows that a device has room for.
@@ -180,13 +275,18 @@ impl LayerCache {
     }
 
     /// How rows are stored.
-    pub fn format(&self) -> &'static Format {
-        self.format
+    pub fn kind(&self) -> CacheType {
+        self.kind
     }
 
-    /// Bytes of one row of one head.
-    pub fn row_bytes(&self) -> usize {
-        self.row_bytes
+    /// How rows of keys are stored.
+    pub fn key_store(&self) -> Store {
+        self.keys.store()
+    }
+
+    /// How rows of values are stored.
+    pub fn value_store(&self) -> Store {
+        self.values.store()
     }
 
     /// Appends rows of keys and values, each tokens × (heads · dim).
@@ -194,19 +294,10 @@ impl LayerCache {
     /// # Errors
     /// [`Error::Format`] if the lengths are no whole rows.
     pub fn append(&mut self, isa: Isa, keys: &[f32], values: &[f32]) -> Result<()> {
-        let LayerShape { heads, dim, .. } = self.shape;
         self.slide();
-        for (store, rows) in [(&mut self.keys, keys), (&mut self.values, values)] {
-            for row in rows.chunks_exact(heads * dim) {
-                for (head, values) in row.chunks_exact(dim).enumerate() {
-                    let store = &mut store[head];
-                    let at = store.len();
-                    store.resize(at + self.row_bytes, 0);
-                    self.format.quantize(isa, values, &mut store[at..])?;
-                }
-            }
-        }
-        self.len += keys.len() / (heads * dim);
+        self.keys.append(isa, keys)?;
+        self.values.append(isa, values)?;
+        self.len += keys.len() / (self.shape.heads * self.shape.dim);
         Ok(())
     }
 
@@ -215,10 +306,8 @@ impl LayerCache {
         let Some(window) = self.shape.window else { return };
         let needed_from = self.len.saturating_sub(window + WINDOW_SLACK);
         if needed_from >= self.first + WINDOW_SLACK {
-            let bytes = (needed_from - self.first) * self.row_bytes;
-            for rows in self.keys.iter_mut().chain(&mut self.values) {
-                rows.drain(..bytes);
-            }
+            self.keys.drop_first(needed_from - self.first);
+            self.values.drop_first(needed_from - self.first);
             self.first = needed_from;
         }
     }
@@ -235,11 +324,46 @@ impl LayerCache {
         if tokens < self.first {
             self.first = 0;
         }
-        let bytes = tokens.saturating_sub(self.first) * self.row_bytes;
-        for rows in self.keys.iter_mut().chain(&mut self.values) {
-            rows.truncate(bytes);
-        }
+        self.keys.truncate(tokens.saturating_sub(self.first));
+        self.values.truncate(tokens.saturating_sub(self.first));
         self.len = tokens;
+    }
+
+    /// What is stored, one slice a head; `None` if a device holds it.
+    pub fn state(&self) -> Option<LayerState<Vec<&[u8]>>> {
+        let (first, len) = (self.first, self.len);
+        let here = self.keys.len() == len - first && self.values.len() == len - first;
+        here.then(|| LayerState { first, len, keys: self.keys.heads(), values: self.values.heads() })
+    }
+
+    /// Replaces what is stored by what [`LayerCache::state`] of a layer with the same shape and kind gave.
+    ///
+    /// # Errors
+    /// [`Error::Numeric`] if it can't be from such a layer: then nothing has changed.
+    pub fn restore(&mut self, state: &LayerState<&[u8]>) -> Result<()> {
+        let &LayerState { first, len, keys, values } = state;
+        let rows = len.checked_sub(first).filter(|_| match self.shape.window {
+            Some(window) => (len + 1).saturating_sub(window) >= first,
+            None => first == 0 && len <= self.capacity,
+        });
+        if !rows.is_some_and(|rows| self.keys.fits(keys, rows) && self.values.fits(values, rows)) {
+            let bytes = keys.len() + values.len();
+            let message = format!("{bytes} bytes for positions {first}..{len} are no rows of {}", self.kind);
+            return Err(Error::Numeric(message));
+        }
+        self.keys.restore(keys);
+        self.values.restore(values);
+        (self.first, self.len) = (first, len);
+        Ok(())
+    }
+
+    fn convert(&mut self, isa: Isa, kind: CacheType) -> Result<()> {
+        let kind = self.shape.kind(kind);
+        let [keys, values] = kind.stores();
+        let keys = self.keys.convert(isa, keys, self.shape, self.capacity)?;
+        self.values = self.values.convert(isa, values, self.shape, self.capacity)?;
+        (self.keys, self.kind) = (keys, kind);
+        Ok(())
     }
 
     /// The first position that the query at `position` sees.
@@ -248,61 +372,12 @@ impl LayerCache {
     }
 
     /// The stored key rows of `head` for `positions`.
-    pub fn keys(&self, head: usize, positions: std::ops::Range<usize>) -> &[u8] {
-        &self.keys[head][self.byte_range(positions)]
+    pub fn keys(&self, head: usize, positions: Range<usize>) -> &[u8] {
+        self.keys.get(head, positions.start - self.first..positions.end - self.first)
     }
 
     /// The stored value rows of `head` for `positions`.
-    pub fn values(&self, head: usize, positions: std::ops::Range<usize>) -> &[u8] {
-        &self.values[head][self.byte_range(positions)]
-    }
-
-    fn byte_range(&self, positions: std::ops::Range<usize>) -> std::ops::Range<usize> {
-        (positions.start - self.first) * self.row_bytes..(positions.end - self.first) * self.row_bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(position: usize) -> Vec<f32> {
-        vec![position as f32; 4]
-    }
-
-    fn filled(window: Option<usize>, tokens: usize) -> KvCache {
-        let shape = LayerShape { heads: 2, dim: 2, window };
-        let mut cache = KvCache::new(&[shape], CacheType::F32, 8192).expect("memory for a small cache");
-        for position in 0..tokens {
-            cache.layer(0).append(Isa::Scalar, &row(position), &row(position)).expect("whole rows");
-        }
-        cache
-    }
-
-    fn visible(cache: &mut KvCache, position: usize) -> Vec<f32> {
-        let layer = cache.layer(0);
-        let bytes = layer.keys(1, layer.first_visible(position)..position + 1).to_vec();
-        bytes.chunks_exact(8).map(|row| f32::from_le_bytes([row[0], row[1], row[2], row[3]])).collect()
-    }
-
-    #[test]
-    fn a_window_keeps_what_its_queries_see() {
-        let mut cache = filled(Some(3), 5000);
-        assert_eq!(visible(&mut cache, 4999), [4997.0, 4998.0, 4999.0]);
-        assert!(cache.layer(0).keys[0].len() <= (3 + 2 * WINDOW_SLACK) * 8);
-    }
-
-    #[test]
-    fn truncating_steps_back_or_starts_over() {
-        let mut cache = filled(Some(3), 5000);
-        assert_eq!(cache.truncate(4900), 4900);
-        assert_eq!(cache.len(), 4900);
-        cache.layer(0).append(Isa::Scalar, &row(7), &row(7)).expect("whole rows");
-        assert_eq!(visible(&mut cache, 4900), [4898.0, 4899.0, 7.0]);
-        assert_eq!(cache.truncate(100), 0);
-        assert!(cache.is_empty());
-        let mut full = filled(None, 100);
-        assert_eq!(full.truncate(40), 40);
-        assert_eq!(visible(&mut full, 39).len(), 40);
+    pub fn values(&self, head: usize, positions: Range<usize>) -> &[u8] {
+        self.values.get(head, positions.start - self.first..positions.end - self.first)
     }
 }

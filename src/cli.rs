@@ -13,6 +13,8 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
+mod eval;
+mod fit;
 mod folder;
 mod formats;
 mod inspect;
@@ -21,6 +23,8 @@ mod model;
 mod prompt;
 mod run;
 mod sampling;
+mod session;
+mod table;
 mod tokenize;
 mod value;
 
@@ -45,6 +49,8 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Bench(bench::Bench),
+    Eval(eval::Eval),
+    Fit(fit::Fit),
     Formats(formats::Formats),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -61,7 +67,8 @@ hadal --help lists all commands, hadal run --help all flags of one.
 ";
 
 /// Flags of llama.cpp that clap cannot spell: several letters after one dash.
-const LONG_WITH_ONE_DASH: &[(&str, &str)] = &[("-sys", "--system"), ("-ngl", "--gpu-layers")];
+const LONG_WITH_ONE_DASH: &[(&str, &str)] =
+    &[("-sys", "--system"), ("-ngl", "--gpu-layers"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
 /// Runs the program and gives its exit code.
 pub fn main() -> ExitCode {
@@ -90,6 +97,8 @@ impl Program {
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Bench(bench)) => bench::bench(bench),
+            Some(Command::Eval(eval)) => eval::eval(eval),
+            Some(Command::Fit(fit)) => fit::fit(fit),
             Some(Command::Formats(_)) => formats::formats(),
             Some(Command::Doctor(_)) => doctor::doctor(),
             Some(Command::Completions(completions)) => {

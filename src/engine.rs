@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::cpu::Cpu;
 use crate::backend::{Backend, Hidden};
-use crate::cache::{CacheType, KvCache};
+use crate::cache::{self, CacheType, KvCache};
 use crate::error::{Error, Result};
 use crate::file::Weights;
 use crate::model::{Model, Outputs, Split};
@@ -23,6 +23,7 @@ mod gpu;
 mod info;
 mod options;
 mod placement;
+mod session;
 
 pub use chat::{Chat, Reply};
 pub use generation::{Finish, Generation, Stats};
@@ -52,6 +53,13 @@ impl Interrupt {
     }
 }
 
+/// A sequence of tokens and what a cache holds of it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    tokens: Vec<u32>,
+    cache: cache::Snapshot,
+}
+
 /// A model ready to run, with one sequence of tokens in its cache.
 #[derive(Debug)]
 pub struct Engine {
@@ -64,7 +72,6 @@ pub struct Engine {
     tokenizer: Tokenizer,
     template: Option<Template>,
     cache: KvCache,
-    cache_type: CacheType,
     /// What the cache holds.
     tokens: Vec<u32>,
     /// One row: what follows the last token. Empty if `best` is all that was read.
@@ -73,6 +80,8 @@ pub struct Engine {
     best: Vec<(u32, f32)>,
     batch: usize,
     info: Info,
+    /// Of the model, for sessions.
+    fingerprint: String,
     interrupt: Interrupt,
 }
 
@@ -150,8 +159,8 @@ impl Engine {
         let most = gpu.as_ref().map_or(usize::MAX, |gpu| gpu.ops.most_rows(2 * model.config().inner));
         Ok(Engine {
             info: Info::new(weights, model.config(), &cpu, &cache),
+            fingerprint: session::fingerprint::model(weights),
             replaceable: options.device == Device::Auto,
-            cache_type: options.cache,
             template: Template::from_metadata(&weights.metadata)?,
             tokens: Vec::with_capacity(cache.context()),
             logits: Hidden::empty(),
@@ -227,6 +236,41 @@ impl Engine {
     pub fn truncate(&mut self, tokens: usize) {
         let kept = self.cache.truncate(tokens);
         self.tokens.truncate(kept);
+    }
+
+    /// What the cache holds, to come back to.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if a GPU holds it.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let cache = self.cache.snapshot();
+        let cache = cache.ok_or_else(|| Error::unsupported("a snapshot of the device", self.device(), ""))?;
+        Ok(Snapshot { tokens: self.tokens.clone(), cache })
+    }
+
+    /// Comes back to `snapshot`, which is of an engine of the same model; the cache's kind too is as it was.
+    ///
+    /// # Errors
+    /// [`Error::Numeric`] for a snapshot of another model; then the cache is empty.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        self.tokens.clear();
+        self.cache.restore(self.cpu.isa(), &snapshot.cache)?;
+        self.tokens.extend_from_slice(&snapshot.tokens);
+        self.info.set_cache(&self.cache);
+        Ok(())
+    }
+
+    /// Stores what the cache holds as `kind` from now on, as the tokens that follow.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for heads that can't be stored so; [`Error::Unsupported`] if a GPU holds the cache.
+    pub fn convert_cache(&mut self, kind: CacheType) -> Result<()> {
+        if self.gpu.is_some() && !self.cache.is_empty() {
+            return Err(Error::unsupported("converting the cache of the device", self.device(), ""));
+        }
+        self.cache.convert(self.cpu.isa(), kind)?;
+        self.info.set_cache(&self.cache);
+        Ok(())
     }
 
     /// Forgets everything.
@@ -354,7 +398,7 @@ impl Engine {
     /// Goes on without the GPU: what its cache held is computed again.
     fn leave_gpu(&mut self) -> Result<()> {
         self.gpu = None;
-        self.cache = KvCache::new(&self.model.cache_shape(), self.cache_type, self.cache.context())?;
+        self.cache = KvCache::new(&self.model.cache_shape(), self.cache.kind(), self.cache.context())?;
         for batch in std::mem::take(&mut self.tokens).chunks(self.batch) {
             self.run(batch, Outputs::Last, &|_, _| Ok(()))?;
         }

@@ -1,5 +1,7 @@
 //! Instruments that measure a model.
 
+pub mod kv;
+
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 

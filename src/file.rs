@@ -21,6 +21,7 @@ mod replace;
 mod safetensors;
 mod texts;
 
+pub(crate) use map::map as map_file;
 pub use metadata::{Metadata, Value};
 pub use replace::replace;
 pub use texts::Texts;

@@ -2,6 +2,8 @@
 //! system to system; these are plain multiplications and additions in a fixed order (or come from the pure-Rust
 //! `libm`), so that every machine computes the same logits.
 
+pub mod hadamard;
+
 /// Compiles one function body once per instruction set. `fn name(isa, arguments) -> Result { body }` becomes a
 /// function that dispatches on its `isa` argument; the compiler vectorizes each copy as far as that instruction
 /// set allows, and since float arithmetic may not be reordered or contracted, all copies give the same bits. The

@@ -11,7 +11,7 @@ use bytemuck::Pod;
 use crate::error::{Error, Result};
 use crate::simd::Isa;
 pub use arm::{Arm, Dot, Quantizer, RowDot, Rows4};
-use arm::{Arms, arms, quantizers};
+use arm::{Arms, arms, decoders, quantizers};
 pub use codebook::Grid;
 use panel::{Kernels, Multiply};
 
@@ -25,6 +25,7 @@ mod grids;
 mod k;
 mod parts;
 
+pub mod affine;
 pub mod bf16;
 pub mod f16;
 pub mod f32;
@@ -56,6 +57,7 @@ pub mod q8_1;
 pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
+pub mod turbo;
 
 /// Every format, in the order of GGUF's type ids.
 pub static FORMATS: &[&Format] = &[
@@ -127,6 +129,8 @@ pub struct Format {
     encode: Option<Encoder>,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
+    /// `decode` for further instruction sets, slowest first.
+    decoders: &'static [Decoder],
     /// How a row is multiplied; `None` for formats that only activations take.
     pub dot: Option<Dot>,
     /// How many inputs are multiplied at once.
@@ -135,6 +139,47 @@ pub struct Format {
     pub shader: Option<&'static str>,
     /// The codebook that the shader looks values up in.
     pub codebook: Option<Grid>,
+}
+
+/// Decodes blocks for one instruction set, with the bits of the scalar decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Decoder {
+    /// The instruction set that `call` needs.
+    pub isa: Isa,
+    /// Whole blocks, and as many numbers as they hold.
+    ///
+    /// # Safety
+    /// The CPU must have `isa`.
+    pub call: unsafe fn(&[u8], &mut [f32]),
+}
+
+/// The scalar decoder of `B`, compiled for further instruction sets.
+struct Vectorized<B>(std::marker::PhantomData<B>);
+
+impl<B: Block> Vectorized<B> {
+    const DECODERS: &'static [Decoder] = &[
+        #[cfg(target_arch = "x86_64")]
+        Decoder { isa: Isa::Avx2, call: decode_blocks_avx2::<B> },
+    ];
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+fn decode_blocks_avx2<B: Block>(bytes: &[u8], out: &mut [f32]) {
+    decode_blocks::<B>(bytes, out);
+}
+
+/// How rows of one format are decoded on this machine. See [`Format::reader`].
+#[derive(Clone, Copy, Debug)]
+pub struct Reader(Decoder);
+
+impl Reader {
+    /// The numbers stored in `bytes`, whole blocks, as [`Format::decode`] gives them.
+    #[inline]
+    pub fn call(self, bytes: &[u8], out: &mut [f32]) {
+        // SAFETY: `Format::reader` is the only maker and takes only decoders whose Isa is available.
+        unsafe { (self.0.call)(bytes, out) }
+    }
 }
 
 impl Format {
@@ -150,6 +195,7 @@ impl Format {
             decode: decode_blocks::<B>,
             encode: None,
             quantizers: &[],
+            decoders: Vectorized::<B>::DECODERS,
             dot: None,
             panel: Kernels::NONE,
             shader: None,
@@ -178,6 +224,12 @@ impl Format {
     /// Adds faster encoders of the same bytes, for a format that activations are quantized to.
     pub const fn quantizers(mut self, quantizers: &'static [Quantizer]) -> Self {
         self.quantizers = quantizers;
+        self
+    }
+
+    /// Adds faster decoders of the same bits, for a format that caches are read in.
+    pub const fn decoders(mut self, decoders: &'static [Decoder]) -> Self {
+        self.decoders = decoders;
         self
     }
 
@@ -267,6 +319,13 @@ impl Format {
         Ok(())
     }
 
+    /// The fastest decoder that `isa` allows.
+    pub fn reader(&self, isa: Isa) -> Reader {
+        let usable = |decoder: &&Decoder| decoder.isa <= isa && decoder.isa.is_available();
+        let plain = Decoder { isa: Isa::Scalar, call: self.decode };
+        Reader(self.decoders.iter().rev().find(usable).copied().unwrap_or(plain))
+    }
+
     /// The fastest dot that `isa` allows; `None` if the format is never multiplied. It is the scalar one if the
     /// CPU lacks `isa`.
     pub fn row_dot(&self, isa: Isa) -> Option<RowDot> {
@@ -302,6 +361,7 @@ impl Format {
     }
 }
 
+#[inline(always)]
 fn decode_blocks<B: Block>(bytes: &[u8], out: &mut [f32]) {
     let blocks: &[B] = bytemuck::cast_slice(bytes);
     for (block, out) in blocks.iter().zip(out.chunks_exact_mut(B::LEN)) {

@@ -96,7 +96,10 @@ fn bad_input_is_told_in_one_line() {
         (2, "--seed", &["run", "x", "--seed", "luck"]),
         (2, "--stop", &["run", "x", "--stop", ""]),
         (2, "quantized, float", &["run", "x", "--activations", "half"]),
-        (2, "f16, f32", &["run", "x", "--cache-type", "f8"]),
+        (2, "f32, f16, bf16, q8_0", &["run", "x", "--cache-type", "f8"]),
+        (2, "turbo3 stores values only: give KEYS/turbo3", &["run", "x", "--kv", "turbo3"]),
+        (2, "turbo3 stores values only", &["run", "x", "-ctk", "turbo3"]),
+        (2, "\"q3\" is not one of", &["run", "x", "-ctv", "q3"]),
         (2, "--chat", &["run", "x", "--raw", "--chat"]),
         (2, "--tempo", &["run", "x", "--tempo", "1"]),
         (2, "frobnicate", &["frobnicate"]),
@@ -382,4 +385,46 @@ fn ctrl_c_in_a_chat_stops_the_answer() {
     assert_eq!(std::fs::read_to_string(status).unwrap(), "0\n");
     let history = std::fs::read_to_string(folder.path().join("hadal/history")).unwrap();
     assert!(history.contains("It was"), "{history:?}");
+}
+
+/// Kinds of caches: what fits, what a token takes, and what they cost.
+#[test]
+fn caches_are_measured() {
+    let model = austen();
+    let model = model.to_str().unwrap();
+    let fit = |memory: &str| -> Value {
+        serde_json::from_str(&text(&["fit", model, "--memory", memory, "--json"])).unwrap()
+    };
+    let row = |fit: &Value, name: &str| -> Value {
+        let rows = fit["caches"].as_array().unwrap();
+        rows.iter().find(|row| row["cache"] == name).unwrap().clone()
+    };
+    let ample = fit("1GiB");
+    // 2 heads of 64: keys of 64 + 8 bytes, values of 24 + 4, against 128 each.
+    let (f16, turbo) = (row(&ample, "f16"), row(&ample, "turbo:k8v3"));
+    let (halves, turbo) = (&f16["token_bytes"], &turbo["token_bytes"]);
+    assert_eq!(halves.as_u64().unwrap() * 100, turbo.as_u64().unwrap() * 256);
+    // Memory for half of the 512 tokens as halves.
+    let half = ample["weight_bytes"].as_u64().unwrap() + f16["bytes"].as_u64().unwrap() / 2;
+    let tight = fit(&half.to_string());
+    assert_eq!(
+        (&row(&tight, "f16")["context"], &row(&tight, "turbo:k8v3")["context"]),
+        (&256.into(), &512.into())
+    );
+    let inspected: Value = serde_json::from_str(&text(&["inspect", model, "--json"])).unwrap();
+    let caches = inspected["caches"].as_array().unwrap();
+    assert!(caches.iter().any(|cache| cache["token_bytes"] == *turbo), "{caches:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("curve.svg");
+    let heldout = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/austen/heldout.txt");
+    let (heldout, plot_name) = (heldout.to_str().unwrap(), plot.to_str().unwrap());
+    let cut = ["eval", "kv", "-f", heldout, "--tokens", "48", "--steps", "16", "--prompts", "2"];
+    let rest = ["--kinds", "f32,f16,k8v3", "--speed", "40", "--json", "--plot", plot_name];
+    let found: Value = serde_json::from_str(&text(&[&cut[..], &rest].concat())).unwrap();
+    let mean = |index: usize| found["caches"][index]["mean_kl"].as_f64().unwrap();
+    assert!(mean(0) == 0.0 && mean(1) < mean(2), "{found}");
+    assert_eq!(found["caches"][2]["bits"], 6.25);
+    assert!(found["caches"][2]["speeds"][0]["tokens_per_second"].as_f64().unwrap() > 0.0);
+    assert!(std::fs::read_to_string(&plot).unwrap().contains("turbo:k8v3"));
 }

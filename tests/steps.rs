@@ -83,7 +83,7 @@ fn a_step_allocates_nothing() {
         ..Sampling::default()
     };
     for threads in [1, 2] {
-        for cache in [CacheType::F16, CacheType::F32] {
+        for cache in [CacheType::F16, CacheType::F32, CacheType::TURBO] {
             for sampling in [&Sampling::greedy(), &Sampling::default(), &filters] {
                 let found = engine_steps(threads, cache, sampling);
                 assert_eq!(found, 0, "{threads} threads, {cache:?}, {sampling:?}");

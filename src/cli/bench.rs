@@ -78,7 +78,11 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
     if arguments.kernels.kernels {
         let (numerics, repetitions) = (arguments.numerics(), arguments.repetitions);
         if !numerics.is_cpu() {
-            return arguments.kernels.bench_gpu(&numerics.options(None, None), repetitions, arguments.output);
+            return arguments.kernels.bench_gpu(
+                &numerics.options(None, None)?,
+                repetitions,
+                arguments.output,
+            );
         }
         return arguments.kernels.bench(&threads, numerics.repack(), repetitions, arguments.output);
     }
@@ -127,7 +131,7 @@ impl Bench {
     /// Opens the model with a context that holds the largest test.
     fn open(&self, tests: &[Test], threads: Option<usize>) -> Result<Engine> {
         let context = tests.iter().map(|test| test.depth.saturating_add(test.tokens)).max();
-        self.file.open(&self.numerics().options(context, threads)).map_err(|error| match error {
+        self.file.open(&self.numerics().options(context, threads)?).map_err(|error| match error {
             // The engine names the flag of `run`.
             Error::Option { name: "--ctx-size", message } => {
                 Error::option("--n-prompt, --n-gen or --depth", message)
@@ -226,6 +230,9 @@ fn measure(
         device: engine.device().to_string(),
         threads: info.threads,
         isa: info.isa.name(),
+        cache: info.cache.to_string(),
+        cache_token_bytes: info.cache_token_bytes,
+        cache_bytes: info.cache_bytes,
         test: test.name(),
         repetitions,
         tokens_per_second: Spread::of(speeds),

@@ -11,6 +11,7 @@ use super::answer::{Printer, full_context, print_stats};
 use super::interrupt::{self, Guard};
 use super::model::ModelArgs;
 use super::sampling::SamplingArgs;
+use super::session::{SessionArgs, Talk};
 use command::Command;
 use input::{Entry, Input};
 
@@ -28,6 +29,9 @@ pub struct Chat {
     /// Print no greeting
     #[arg(short, long)]
     quiet: bool,
+
+    #[command(flatten)]
+    session: SessionArgs,
 
     #[command(flatten)]
     model: ModelArgs,
@@ -52,11 +56,13 @@ pub fn chat(arguments: &Chat) -> anyhow::Result<()> {
     if input.is_terminal() && !arguments.quiet {
         tell(&greeting(&engine));
     }
+    let talk = arguments.session.load(&mut engine)?;
     let mut chat = engine.chat();
+    chat.set_messages(talk.messages);
     if let Some(system) = &arguments.system {
         chat.set_system(system);
     }
-    Session { chat, sampling }.converse(&mut input)
+    Session { chat, sampling, kept: &arguments.session }.converse(&mut input)
 }
 
 fn greeting(engine: &Engine) -> String {
@@ -72,6 +78,8 @@ fn tell(text: &str) {
 struct Session<'e> {
     chat: engine::Chat<'e>,
     sampling: Sampling,
+    /// Where the conversation is kept after each answer and at the end.
+    kept: &'e SessionArgs,
 }
 
 impl Session<'_> {
@@ -92,7 +100,12 @@ impl Session<'_> {
             }
         }
         input.finish();
-        Ok(())
+        self.keep()
+    }
+
+    fn keep(&self) -> anyhow::Result<()> {
+        let talk = Talk { messages: self.chat.messages().to_vec(), ..Talk::default() };
+        self.kept.save(self.chat.engine(), &talk)
     }
 
     /// Answers `text`. Ctrl-C keeps what there is of the answer.
@@ -105,7 +118,7 @@ impl Session<'_> {
         if finish == Some(Finish::Context) {
             tell(&format!("{}; /clear starts over", full_context(self.chat.engine().info())));
         }
-        Ok(())
+        self.keep()
     }
 
     fn obey(&mut self, command: Command) -> anyhow::Result<()> {

@@ -1,12 +1,13 @@
 //! The flags that choose a model and how it runs, and opening it with a line that shows it.
 
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use hadal::Error;
 use hadal::backend::cpu::Activations;
-use hadal::cache::CacheType;
+use hadal::cache::{CacheType, Kind};
 use hadal::engine::{Device, Engine, GpuLayers, Options};
 use hadal::template::Template;
 use indicatif::ProgressBar;
@@ -78,9 +79,17 @@ pub struct NumericsArgs {
     #[arg(long)]
     no_repack: bool,
 
-    /// How keys and values are stored
-    #[arg(long, value_name = "TYPE", default_value = "f16")]
-    cache_type: CacheTypeName,
+    /// How keys and values are stored: a kind, KEYS/VALUES, turbo or turbo:kXvY [default: f16]; see hadal formats
+    #[arg(long, visible_alias = "cache-type", value_name = "KIND", value_parser = value::cache)]
+    kv: Option<CacheType>,
+
+    /// How keys are stored, in place of what --kv says
+    #[arg(long, value_name = "KIND", value_parser = value::cache_side)]
+    cache_type_k: Option<&'static Kind>,
+
+    /// How values are stored, in place of what --kv says
+    #[arg(long, value_name = "KIND", value_parser = value::cache_side)]
+    cache_type_v: Option<&'static Kind>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -89,18 +98,12 @@ enum ActivationsName {
     Float,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CacheTypeName {
-    F16,
-    F32,
-}
-
 impl ModelArgs {
     /// Opens the model.
     pub fn open(&self) -> hadal::Result<Engine> {
         // First what is quick to check.
         let template = self.chat_template.as_deref().map(template).transpose()?;
-        let mut engine = self.file.open(&self.numerics.options(self.ctx_size, self.threads))?;
+        let mut engine = self.file.open(&self.numerics.options(self.ctx_size, self.threads)?)?;
         if let Some(template) = template {
             engine.set_template(template);
         }
@@ -138,9 +141,15 @@ impl NumericsArgs {
         !self.no_repack
     }
 
+    /// How keys and values are stored.
+    pub fn cache(&self) -> hadal::Result<CacheType> {
+        let both = self.kv.unwrap_or_default();
+        CacheType::new(self.cache_type_k.unwrap_or(both.keys()), self.cache_type_v.unwrap_or(both.values()))
+    }
+
     /// Options with these flags, a context of `context` tokens and `threads` threads.
-    pub fn options(&self, context: Option<usize>, threads: Option<usize>) -> Options {
-        Options {
+    pub fn options(&self, context: Option<usize>, threads: Option<usize>) -> hadal::Result<Options> {
+        Ok(Options {
             context,
             device: self.device.clone(),
             gpu_layers: self.gpu_layers,
@@ -152,12 +161,9 @@ impl NumericsArgs {
                 ActivationsName::Float => Activations::Float,
             },
             repack: !self.no_repack,
-            cache: match self.cache_type {
-                CacheTypeName::F16 => CacheType::F16,
-                CacheTypeName::F32 => CacheType::F32,
-            },
+            cache: self.cache()?,
             ..Options::default()
-        }
+        })
     }
 }
 
@@ -169,6 +175,14 @@ impl FileArgs {
         line.enable_steady_tick(Duration::from_millis(100));
         let engine = Engine::open_with(path, options);
         line.finish_and_clear();
+        if let Ok(engine) = &engine
+            && engine.info().dense_layers > 0
+        {
+            let info = engine.info();
+            let notice = format!("{} of {} layers have a sliding window", info.dense_layers, info.layers);
+            let _ =
+                writeln!(stderr(), "{notice} and store keys and values as f16, the others as {}", info.cache);
+        }
         engine
     }
 }

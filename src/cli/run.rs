@@ -13,6 +13,7 @@ use super::interrupt::{self, Guard, Interrupted};
 use super::model::ModelArgs;
 use super::prompt::PromptArgs;
 use super::sampling::SamplingArgs;
+use super::session::{SessionArgs, Talk};
 
 /// Continue a text, or answer it if the model is made for chat
 #[derive(Args, Debug)]
@@ -53,6 +54,9 @@ pub struct Run {
     quiet: bool,
 
     #[command(flatten)]
+    session: SessionArgs,
+
+    #[command(flatten)]
     model: ModelArgs,
 
     #[command(flatten)]
@@ -69,18 +73,21 @@ pub fn run(arguments: &Run) -> anyhow::Result<()> {
     interrupt::listen()?;
     let mut engine = arguments.model.open()?;
     let chat = arguments.is_chat(&engine)?;
+    let mut talk = arguments.session.load(&mut engine)?;
     let mut printer = Printer::default();
     if arguments.displays_prompt(chat) {
         printer.print(&prompt)?;
     }
     let guard = Guard::new(engine.interrupt());
     let (stats, finish) = if chat {
-        answer(&mut engine, arguments.system.as_deref(), &prompt, &sampling, &mut printer)?
+        answer(&mut engine, arguments.system.as_deref(), &prompt, &sampling, &mut printer, &mut talk)?
     } else {
         let special = if arguments.special { Special::Parse } else { Special::Text };
-        complete(&mut engine, &prompt, special, &sampling, &mut printer)?
+        talk.text += &prompt;
+        complete(&mut engine, special, &sampling, &mut printer, &mut talk)?
     };
     drop(guard);
+    arguments.session.save(&engine, &talk)?;
     if finish == Some(Finish::Context) && !arguments.quiet {
         let _ = writeln!(stderr(), "{}", full_context(engine.info()));
     }
@@ -106,32 +113,44 @@ impl Run {
     }
 }
 
+/// Continues the text of `talk`.
 fn complete(
     engine: &mut Engine,
-    prompt: &str,
     special: Special,
     sampling: &Sampling,
     printer: &mut Printer,
+    talk: &mut Talk,
 ) -> anyhow::Result<Outcome> {
-    let tokens = engine.tokenizer().encode_prompt(prompt, special)?;
+    let tokens = engine.tokenizer().encode_prompt(&talk.text, special)?;
     let mut generation = engine.generate_tokens(&tokens, sampling)?;
     tracing::debug!(seed = generation.seed(), "sampling");
-    printer.stream(&mut generation)?;
+    let keep = |piece: &hadal::Result<String>| {
+        if let Ok(piece) = piece {
+            talk.text += piece;
+        }
+    };
+    printer.stream(generation.by_ref().inspect(keep))?;
     Ok((generation.stats(), generation.finish()))
 }
 
+/// Answers `prompt`, which follows the messages of `talk`.
 fn answer(
     engine: &mut Engine,
     system: Option<&str>,
     prompt: &str,
     sampling: &Sampling,
     printer: &mut Printer,
+    talk: &mut Talk,
 ) -> anyhow::Result<Outcome> {
     let mut chat = engine.chat();
+    chat.set_messages(std::mem::take(&mut talk.messages));
     if let Some(system) = system {
         chat.set_system(system);
     }
     let mut reply = chat.send(prompt, sampling);
     printer.stream(&mut reply)?;
-    Ok((reply.stats(), reply.finish()))
+    let outcome = (reply.stats(), reply.finish());
+    drop(reply);
+    talk.messages = chat.messages().to_vec();
+    Ok(outcome)
 }

@@ -1,5 +1,7 @@
 //! How values on the command line are read, with messages that say what is allowed.
 
+use hadal::Error;
+use hadal::cache::{CacheType, Kind};
 use hadal::engine::{Device, GpuLayers};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
@@ -15,6 +17,42 @@ pub fn count(text: &str) -> Result<usize, String> {
 /// A whole number, 0 included.
 pub fn whole(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a whole number, 0 or more".into())
+}
+
+/// How keys and values are stored.
+pub fn cache(text: &str) -> Result<CacheType, String> {
+    text.parse().map_err(reason)
+}
+
+/// How keys or values are stored.
+pub fn cache_side(text: &str) -> Result<&'static Kind, String> {
+    Kind::by_name(text).map_err(reason)
+}
+
+/// What is wrong, without the flag's name: that is already said.
+fn reason(error: Error) -> String {
+    match error {
+        Error::Option { message, .. } => message,
+        other => other.to_string(),
+    }
+}
+
+/// Bytes: a number with a unit, like 8GiB, 1.5G or 500MiB, or without one.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match lower[digits.len()..].trim_end_matches("ib").trim_end_matches('b') {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        _ => 0,
+    };
+    match digits.trim().parse::<f64>() {
+        Ok(count) if unit > 0 && count.is_finite() && count >= 0.0 => Ok((count * unit as f64) as u64),
+        _ => Err("must be a size, like 8GiB or 500MiB".into()),
+    }
 }
 
 /// A number; its range is checked by the sampler, which knows it.
@@ -157,6 +195,23 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        for (text, expected) in [
+            ("8GiB", 8 << 30),
+            ("1.5g", 3 << 29),
+            ("500 MiB", 500 << 20),
+            ("7", 7),
+            ("2kb", 2048),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "GiB", "8 pints", "-1G", "nan", "8GG"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn values_are_read_or_refused() {

@@ -1,7 +1,7 @@
 //! What was loaded, in numbers.
 
 use crate::backend::cpu::Cpu;
-use crate::cache::KvCache;
+use crate::cache::{CacheType, KvCache};
 use crate::file::Weights;
 use crate::model::Config;
 use crate::simd::Isa;
@@ -31,8 +31,14 @@ pub struct Info {
     pub threads: usize,
     /// Instruction set in use.
     pub isa: Isa,
+    /// How keys and values are stored.
+    pub cache: CacheType,
     /// Bytes of the full key/value cache.
     pub cache_bytes: u64,
+    /// Bytes that one more token takes in it.
+    pub cache_token_bytes: u64,
+    /// Layers that are stored in halves although the cache is quantized, because they have a sliding window.
+    pub dense_layers: usize,
 }
 
 impl Info {
@@ -61,7 +67,16 @@ impl Info {
             layers: config.layers,
             threads: cpu.threads(),
             isa: cpu.isa(),
+            cache: cache.kind(),
             cache_bytes: cache.bytes(),
+            cache_token_bytes: cache.token_bytes(),
+            dense_layers: cache.dense_layers(),
         }
+    }
+
+    /// Says how `cache` stores keys and values.
+    pub(super) fn set_cache(&mut self, cache: &KvCache) {
+        (self.cache, self.cache_bytes) = (cache.kind(), cache.bytes());
+        (self.cache_token_bytes, self.dense_layers) = (cache.token_bytes(), cache.dense_layers());
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Bytes;
 
 /// The contents of a file, mapped privately and read-only. An empty file, which no system maps, gives no bytes.
-pub(super) fn map(path: &Path) -> Result<Bytes> {
+pub(crate) fn map(path: &Path) -> Result<Bytes> {
     let io = |source| Error::io(path, source);
     let file = File::open(path).map_err(io)?;
     let metadata = file.metadata().map_err(io)?;

@@ -208,3 +208,22 @@ macro_rules! quantizers {
     };
 }
 pub(super) use quantizers;
+
+/// [`Decoder`]s from typed functions, like [`quantizers!`].
+macro_rules! decoders {
+    ($block:ty; $($(#[$attribute:meta])* $isa:ident: $decode:path),+ $(,)?) => {
+        &[$($(#[$attribute])* $crate::quant::Decoder {
+            isa: $crate::simd::Isa::$isa,
+            call: {
+                #[allow(unused_unsafe, reason = "what every CPU of a target has is safe to call")]
+                unsafe fn erased(bytes: &[u8], out: &mut [f32]) {
+                    let blocks: &[$block] = bytemuck::cast_slice(bytes);
+                    // SAFETY: the caller promises the instruction set that the entry is listed under.
+                    unsafe { $decode(blocks, out) }
+                }
+                erased
+            },
+        }),+]
+    };
+}
+pub(super) use decoders;

@@ -28,6 +28,7 @@ impl super::Block for Block {
     const LEN: usize = 1;
     const BYTES: usize = 2;
 
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         out[0] = self.get();
     }

@@ -2,14 +2,18 @@
 
 use super::f32::dot_lanes;
 use super::le::{F16, F32};
-use super::{Format, arms, quantizers};
-use crate::simd::Isa;
+use super::{Format, arms, decoders, quantizers};
 
 /// The table row. Measured (see [`super::panel`]): four rows 8, panels 19 GMAC/s.
 pub static FORMAT: Format = Format::new::<F16>("f16", Some(1))
     .shader(include_str!("../../wgsl/quant/f16.wgsl"))
     .encoder::<F16>()
     .quantizers(quantizers![F16; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
+    .decoders(decoders![
+        F16;
+        #[cfg(target_arch = "x86_64")] Avx2: avx2::widen,
+        #[cfg(target_arch = "aarch64")] Neon: neon::widen,
+    ])
     .dot(
         &super::f32::FORMAT,
         arms![
@@ -38,20 +42,6 @@ impl super::Encode for F16 {
 
 fn dot(weights: &[F16], input: &[F32]) -> f32 {
     dot_lanes(weights, input, F16::get)
-}
-
-/// The stored numbers, as [`Format::decode`] gives them.
-pub(crate) fn widen(isa: Isa, halves: &[F16], out: &mut [f32]) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
-            // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2 and F16C.
-            unsafe { avx2::widen(halves, out) }
-        }
-        #[cfg(target_arch = "aarch64")]
-        Isa::Neon | Isa::Dotprod | Isa::I8mm => neon::widen(halves, out),
-        _ => out.iter_mut().zip(halves).for_each(|(out, half)| *out = half.get()),
-    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -108,13 +98,15 @@ mod avx2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Isa;
 
     /// Every half, the middle between it and the next, and the floats beside that.
     #[test]
     fn every_isa_rounds_and_widens_alike() {
         let halves: Vec<F16> = (0..=u16::MAX).map(|bits| bytemuck::cast(bits.to_le_bytes())).collect();
         let mut numbers = vec![0.0; halves.len()];
-        widen(Isa::Scalar, &halves, &mut numbers);
+        let bytes = bytemuck::cast_slice(&halves);
+        FORMAT.reader(Isa::Scalar).call(bytes, &mut numbers);
         let middles = numbers.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
         let mut values: Vec<f32> = middles.flat_map(|m| [m.next_down(), m, m.next_up()]).collect();
         values.extend(&numbers);
@@ -126,7 +118,7 @@ mod tests {
             FORMAT.quantize(isa, &values, &mut found).unwrap();
             assert!(found == expected, "{isa:?}");
             let mut widened = vec![0.0; halves.len()];
-            widen(isa, &halves, &mut widened);
+            FORMAT.reader(isa).call(bytes, &mut widened);
             let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
             assert!(widened.iter().zip(&numbers).all(same), "{isa:?}");
         }

@@ -23,6 +23,7 @@ pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
     .panel(panel::terms::<Block>());
 
 impl Block {
+    #[inline(always)]
     fn codes(&self) -> [i8; 32] {
         let mut codes = [0; 32];
         for (j, &byte) in self.nibbles.iter().enumerate() {
@@ -37,6 +38,7 @@ impl super::Block for Block {
     const LEN: usize = 32;
     const BYTES: usize = 18;
 
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         let scale = self.scale.get();
         for (out, code) in out.iter_mut().zip(self.codes()) {

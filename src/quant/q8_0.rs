@@ -35,6 +35,7 @@ impl super::Block for Block {
     const LEN: usize = 32;
     const BYTES: usize = 34;
 
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         let scale = self.scale.get();
         for (out, &code) in out.iter_mut().zip(&self.codes) {

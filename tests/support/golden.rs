@@ -7,6 +7,7 @@ use std::path::Path;
 
 use hadal::quant::Format;
 use hadal::simd::Isa;
+use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
 /// A safetensors file in memory.
@@ -37,6 +38,30 @@ impl Number for u8 {
 
     fn from_bytes(bytes: &[u8]) -> Self {
         bytes[0]
+    }
+}
+
+impl Number for i8 {
+    const DTYPE: Dtype = Dtype::I8;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        i8::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for f16 {
+    const DTYPE: Dtype = Dtype::F16;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f16::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for bf16 {
+    const DTYPE: Dtype = Dtype::BF16;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        bf16::from_le_bytes(bytes.try_into().unwrap())
     }
 }
 

@@ -5,6 +5,9 @@
 //! of [`SEGMENT`], both counted from position 0. Each segment has a state of its own, to which the visible
 //! keys of a chunk are added at once; states are merged in ascending order. So a row takes the same steps whichever
 //! rows are beside it and whoever computes its segments.
+//!
+//! Packed keys are multiplied as stored where their format has an integer dot. Values become floats a chunk at a time;
+//! turned ones are summed turned, and what comes out is turned back once a row.
 
 use std::ops::Range;
 
@@ -13,9 +16,11 @@ use super::matrix::Matrix;
 use crate::backend::{AttentionShape, Hidden, Span};
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
-use crate::quant::f16;
+use crate::quant::{Reader, turbo};
+use keys::Keys;
 use softmax::{CHUNK, state_len};
 
+mod keys;
 mod products;
 mod softmax;
 #[cfg(test)]
@@ -60,6 +65,8 @@ pub fn attention(
 struct Attention<'a> {
     query: &'a Hidden,
     cache: &'a LayerCache,
+    keys: Keys,
+    values: Reader,
     at: Span,
     shape: AttentionShape<'a>,
     /// Query heads of a part; all of them read the same key/value head.
@@ -79,7 +86,8 @@ impl<'a> Attention<'a> {
     fn new(cpu: &Cpu, query: &'a Hidden, cache: &'a LayerCache, at: Span, shape: AttentionShape<'a>) -> Self {
         let segments = (cache.first_visible(at.start) / SEGMENT, (at.start + at.len - 1) / SEGMENT + 1);
         let group = shape.heads / cache.shape().heads;
-        let mut this = Attention { query, cache, at, shape, heads: group, segments };
+        let (keys, values) = (Keys::new(cpu, cache), cache.value_store().format.reader(cpu.isa));
+        let mut this = Attention { query, cache, keys, values, at, shape, heads: group, segments };
         // Heads that share keys read them together, unless that leaves threads without work.
         if this.parts() * this.segment_count() < 2 * cpu.threads() {
             this.heads = 1;
@@ -111,16 +119,16 @@ impl<'a> Attention<'a> {
 
     fn run(&self, cpu: &Cpu, output: &mut Hidden) {
         let (parts, segments) = (self.parts(), self.segment_count());
-        let states = ROW_TILE.min(self.at.len) * self.heads * state_len(self.dim());
-        let mut scratch = cpu.spares.take(cpu.threads(), 2 * CHUNK * self.dim() + 2 * states);
+        let rows = ROW_TILE.min(self.at.len) * self.heads;
+        let scratch = self.fixed_scratch() + 2 * rows * state_len(self.dim());
+        let mut scratch = cpu.spares.take(cpu.threads(), scratch);
         if segments == 1 || cpu.threads() == 1 || parts >= 4 * cpu.threads() {
             let output = Matrix::new(output);
             return cpu.pool.run_with(scratch.values_mut(), parts, |scratch, part| {
                 self.whole(cpu, &self.part(part), scratch, &output);
             });
         }
-        let rows = self.at.len * self.shape.heads;
-        let mut states = cpu.spares.take(rows, segments * state_len(self.dim()));
+        let mut states = cpu.spares.take(self.at.len * self.shape.heads, segments * state_len(self.dim()));
         let matrix = Matrix::new(&mut states);
         cpu.pool.run_with(scratch.values_mut(), parts * segments, |scratch, index| {
             let segment = self.segments.0 + index % segments;
@@ -130,10 +138,17 @@ impl<'a> Attention<'a> {
         self.merge(cpu, &mut states, output);
     }
 
+    /// Floats of scratch before the states: two chunks of rows, then the queries of a part.
+    fn fixed_scratch(&self) -> usize {
+        let queries = ROW_TILE.min(self.at.len) * self.heads;
+        2 * CHUNK * self.dim() + queries * self.keys.query_len()
+    }
+
     /// A part over all segments, one after the other.
     fn whole(&self, cpu: &Cpu, part: &Part, scratch: &mut [f32], output: &Matrix) {
         let (dim, len) = (self.dim(), state_len(self.dim()));
-        let (chunks, states) = scratch.split_at_mut(2 * CHUNK * dim);
+        let (chunks, states) = scratch.split_at_mut(self.fixed_scratch());
+        self.prepare(part, chunks);
         let used = part.rows.len() * part.heads.len() * len;
         let (totals, rest) = states.split_at_mut(used);
         let partials = &mut rest[..used];
@@ -151,14 +166,15 @@ impl<'a> Attention<'a> {
         for (index, total) in totals.chunks_exact_mut(len).enumerate() {
             let (row, head) = (index / part.heads.len(), index % part.heads.len());
             let sink = self.shape.sinks.map(|sinks| sinks[part.heads.start + head]);
-            softmax::finish(cpu.isa, total, sink, &mut out.row(row)[head * dim..(head + 1) * dim]);
+            self.finish(cpu, total, sink, &mut out.row(row)[head * dim..(head + 1) * dim]);
         }
     }
 
     /// A part over its one segment: the states go to `matrix`, rows · heads × segments.
     fn segment(&self, cpu: &Cpu, part: &Part, scratch: &mut [f32], matrix: &Matrix) {
         let len = state_len(self.dim());
-        let (chunks, states) = scratch.split_at_mut(2 * CHUNK * self.dim());
+        let (chunks, states) = scratch.split_at_mut(self.fixed_scratch());
+        self.prepare(part, chunks);
         let states = &mut states[..part.rows.len() * part.heads.len() * len];
         states.chunks_exact_mut(len).for_each(softmax::clear);
         self.add_segment(cpu, part, part.segments.start, chunks, states);
@@ -185,47 +201,80 @@ impl<'a> Attention<'a> {
                 softmax::merge(cpu.isa, total.values_mut(), state);
             }
             let sink = self.shape.sinks.map(|sinks| sinks[index % self.shape.heads]);
-            softmax::finish(cpu.isa, total.values_mut(), sink, out);
+            self.finish(cpu, total.values_mut(), sink, out);
         }
     }
 
-    /// Adds what the rows and heads of `part` see of `segment` to their `states`. `chunks` is for two chunks of rows.
-    fn add_segment(&self, cpu: &Cpu, part: &Part, segment: usize, chunks: &mut [f32], states: &mut [f32]) {
-        let (dim, len) = (self.dim(), state_len(self.dim()));
+    fn finish(&self, cpu: &Cpu, state: &mut [f32], sink: Option<f32>, out: &mut [f32]) {
+        softmax::finish(cpu.isa, state, sink, out);
+        if self.cache.value_store().turned {
+            turbo::rotate_back(cpu.isa, out);
+        }
+    }
+
+    /// Makes the queries of `part` ready for the keys, behind the two chunks.
+    fn prepare(&self, part: &Part, scratch: &mut [f32]) {
+        let (dim, len) = (self.dim(), self.keys.query_len());
+        if len == 0 {
+            return;
+        }
+        let mut out = scratch[2 * CHUNK * dim..].chunks_exact_mut(len);
+        for row in part.rows.clone() {
+            let queries = self.query.row(row)[part.heads.start * dim..part.heads.end * dim].chunks_exact(dim);
+            queries.zip(&mut out).for_each(|(query, out)| self.keys.prepare(query, out));
+        }
+    }
+
+    /// Adds what the rows and heads of `part` see of `segment` to their `states`. `scratch` is two chunks of rows and the
+    /// queries that are ready.
+    fn add_segment(&self, cpu: &Cpu, part: &Part, segment: usize, scratch: &mut [f32], states: &mut [f32]) {
         let first = self.cache.first_visible(self.at.start + part.rows.start).max(segment * SEGMENT);
         let end = (self.at.start + part.rows.end).min((segment + 1) * SEGMENT);
-        let kv_head = part.heads.start / (self.shape.heads / self.cache.shape().heads);
-        let (keys, values) = chunks.split_at_mut(CHUNK * dim);
         let mut from = first;
         while from < end {
             let to = end.min((from / CHUNK + 1) * CHUNK);
-            self.read(cpu, self.cache.keys(kv_head, from..to), keys);
-            self.read(cpu, self.cache.values(kv_head, from..to), values);
-            for (row, states) in part.rows.clone().zip(states.chunks_exact_mut(part.heads.len() * len)) {
-                let position = self.at.start + row;
-                let visible = self.cache.first_visible(position).max(from)..to.min(position + 1);
-                if visible.is_empty() {
-                    continue;
-                }
-                let range = (visible.start - from) * dim..(visible.end - from) * dim;
-                let queries = self.query.row(row)[part.heads.start * dim..].chunks_exact(dim);
-                for (query, state) in queries.zip(states.chunks_exact_mut(len)) {
-                    let (keys, values) = (&keys[range.clone()], &values[range.clone()]);
-                    softmax::add(cpu.isa, state, query, keys, values, self.shape.scale, self.shape.softcap);
-                }
-            }
+            self.add_chunk(cpu, part, from..to, scratch, states);
             from = to;
         }
     }
 
-    /// Cached rows as numbers.
-    fn read(&self, cpu: &Cpu, rows: &[u8], out: &mut [f32]) {
-        let format = self.cache.format();
-        let out = &mut out[..rows.len() / self.cache.row_bytes() * self.dim()];
-        if std::ptr::eq(format, &f16::FORMAT) {
-            f16::widen(cpu.isa, bytemuck::cast_slice(rows), out);
-        } else {
-            format.decode(rows, out).expect("the cache holds whole rows");
+    /// Adds what the rows and heads of `part` see of the `chunk` of positions.
+    fn add_chunk(
+        &self,
+        cpu: &Cpu,
+        part: &Part,
+        chunk: Range<usize>,
+        scratch: &mut [f32],
+        states: &mut [f32],
+    ) {
+        let (dim, len, query_len) = (self.dim(), state_len(self.dim()), self.keys.query_len());
+        let kv_head = part.heads.start / (self.shape.heads / self.cache.shape().heads);
+        let (chunks, queries) = scratch.split_at_mut(2 * CHUNK * dim);
+        let (keys, values) = chunks.split_at_mut(CHUNK * dim);
+        let stored = self.cache.keys(kv_head, chunk.clone());
+        self.keys.read(stored, &mut keys[..chunk.len() * dim]);
+        self.values.call(self.cache.values(kv_head, chunk.clone()), &mut values[..chunk.len() * dim]);
+        let row_bytes = stored.len() / chunk.len();
+        for (index, states) in states.chunks_exact_mut(part.heads.len() * len).enumerate() {
+            let row = part.rows.start + index;
+            let position = self.at.start + row;
+            let visible = self.cache.first_visible(position).max(chunk.start)..chunk.end.min(position + 1);
+            if visible.is_empty() {
+                continue;
+            }
+            let rows = visible.start - chunk.start..visible.end - chunk.start;
+            let range = rows.start * dim..rows.end * dim;
+            let stored = &stored[rows.start * row_bytes..rows.end * row_bytes];
+            for (head, state) in states.chunks_exact_mut(len).enumerate() {
+                let query = if query_len == 0 {
+                    &self.query.row(row)[(part.heads.start + head) * dim..][..dim]
+                } else {
+                    &queries[(index * part.heads.len() + head) * query_len..][..query_len]
+                };
+                let scores = |out: &mut [f32]| self.keys.dots(query, stored, &keys[range.clone()], out);
+                let AttentionShape { scale, softcap, .. } = self.shape;
+                softmax::add(cpu.isa, state, rows.len(), scores, &values[range.clone()], scale, softcap);
+            }
         }
     }
 }

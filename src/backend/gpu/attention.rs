@@ -6,9 +6,8 @@ use super::compose::Permutation;
 use super::record::{Buffer, Work};
 use super::{Gpu, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
-use crate::cache::LayerCache;
+use crate::cache::{CacheType, LayerCache};
 use crate::error::Result;
-use crate::quant::{f16, f32};
 
 /// Keys and values of a layer: heads × capacity × dim each.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ struct DeviceCache {
 
 impl Gpu {
     fn cache(&self, cache: &LayerCache) -> Result<Arc<DeviceCache>> {
-        let token = (cache.row_bytes() * cache.shape().heads) as u64;
+        let token = (cache.token_bytes() / 2) as u64;
         let (bytes, most) = (cache.capacity() as u64 * token, self.device.binding_bytes());
         if bytes > most {
             let message = format!("{bytes} bytes of keys in a layer, a binding holds {most}");
@@ -29,12 +28,10 @@ impl Gpu {
     }
 
     fn cache_flags(&self, cache: &LayerCache) -> Result<Vec<&'static str>> {
-        if std::ptr::eq(cache.format(), &f16::FORMAT) {
-            Ok(vec!["F16"])
-        } else if std::ptr::eq(cache.format(), &f32::FORMAT) {
-            Ok(vec![])
-        } else {
-            Err(self.error(format!("a cache of {} has no kernels yet", cache.format().name)))
+        match cache.kind() {
+            kind if kind == CacheType::F16 => Ok(vec!["F16"]),
+            kind if kind == CacheType::F32 => Ok(vec![]),
+            kind => Err(self.error(format!("a cache of {kind} has no kernels yet: --kv f16 and f32 have"))),
         }
     }
 
@@ -45,12 +42,12 @@ impl Gpu {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()> {
+        let mut flags = self.cache_flags(cache)?;
         let stored = self.cache(cache)?;
         let (query, key, value) =
             (self.place(&rows.query)?, self.place(&rows.key)?, self.place(&rows.value)?);
         let turns = self.place(&rotation.turns)?;
         let shape = cache.shape();
-        let mut flags = self.cache_flags(cache)?;
         flags.extend(rotation.interleaved.then_some("INTERLEAVED"));
         let mut bindings = vec![
             (1, query.buffer()),
@@ -150,6 +147,6 @@ fn attention_work(cache: &LayerCache, at: Span, heads: usize) -> Work {
     let end = at.start + at.len;
     let visible = |position: usize| position + 1 - cache.first_visible(position);
     let pairs: usize = (at.start..end).map(visible).sum();
-    let read = 2 * (end - cache.first_visible(at.start)) * kv.heads * cache.row_bytes();
+    let read = (end - cache.first_visible(at.start)) * cache.token_bytes();
     Work { bytes: read as u64, macs: (2 * pairs * heads * kv.dim) as u64 }
 }

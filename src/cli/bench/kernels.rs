@@ -28,7 +28,7 @@ mod table;
 #[command(next_help_heading = "Kernels")]
 pub struct KernelArgs {
     /// Measure the products of weights and activations, instead of a model
-    #[arg(long, conflicts_with_all = ["n_prompt", "n_gen", "depth", "activations", "cache_type"])]
+    #[arg(long, conflicts_with_all = ["n_prompt", "n_gen", "depth", "activations", "kv", "cache_type_k", "cache_type_v"])]
     pub kernels: bool,
 
     /// Formats of the weights [default: all]

@@ -15,6 +15,11 @@ pub struct Row {
     pub device: String,
     pub threads: usize,
     pub isa: &'static str,
+    /// How keys and values are stored.
+    pub cache: String,
+    /// Of one more token, and of the whole context.
+    pub cache_token_bytes: u64,
+    pub cache_bytes: u64,
     pub test: String,
     pub repetitions: usize,
     pub tokens_per_second: Spread,

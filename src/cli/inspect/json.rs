@@ -25,6 +25,9 @@ pub fn object(report: &Report, weights: &Weights, full: bool) -> Json {
         .map(|part| json!({"path": part.path.display().to_string(), "bytes": part.bytes}));
     object.insert("files".into(), files.collect());
     object.insert("formats".into(), report.formats.iter().map(format).collect());
+    if !report.caches.is_empty() {
+        object.insert("caches".into(), json!(report.caches));
+    }
     let metadata: Map<_, _> =
         weights.metadata.0.iter().map(|(key, own)| (key.clone(), value(own, full))).collect();
     object.insert("metadata".into(), metadata.into());

@@ -2,6 +2,8 @@
 
 use hadal::file::{Entry, Value, Weights};
 
+use crate::cli::fit;
+
 /// A model in figures.
 pub struct Report<'a> {
     /// Keys that say most, as (caption, JSON name, value); those that the file has.
@@ -12,6 +14,8 @@ pub struct Report<'a> {
     pub file_bytes: u64,
     /// By type, in order of appearance.
     pub formats: Vec<Usage>,
+    /// What caches take; none for a model that we don't run.
+    pub caches: Vec<fit::Row>,
 }
 
 /// What tensors of one type take.
@@ -59,6 +63,7 @@ impl<'a> Report<'a> {
             weights: formats.iter().map(|usage| usage.weights).fold(0, u64::saturating_add),
             file_bytes: weights.parts.iter().map(|part| part.bytes).fold(0, u64::saturating_add),
             formats,
+            caches: caches(weights),
         }
     }
 
@@ -72,6 +77,11 @@ impl<'a> Report<'a> {
         }
         total
     }
+}
+
+fn caches(weights: &Weights) -> Vec<fit::Row> {
+    let model = hadal::model::load(weights);
+    model.map(|model| fit::rows(&model.cache_shape(), model.config().context, None)).unwrap_or_default()
 }
 
 impl Usage {

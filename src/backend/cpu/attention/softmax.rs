@@ -41,21 +41,21 @@ fn raise(values: &mut [f32], sum: &mut f32, max: &mut f32, to: f32) {
     }
 }
 
-/// Adds up to [`CHUNK`] keys and values, rows of as many numbers as `query` has. Scores are dots in the order of the f32
-/// format, scaled, then capped; the weights are summed in 8 lanes, the values added key by key.
+/// Adds `count` keys, at most [`CHUNK`], and their values, rows of as many numbers as the state sums. `dots` writes the
+/// products of query and keys, which are scaled, then capped; the weights are summed in 8 lanes, the values added key by
+/// key.
 pub fn add(
     isa: Isa,
     state: &mut [f32],
-    query: &[f32],
-    keys: &[f32],
+    count: usize,
+    dots: impl FnOnce(&mut [f32]),
     values: &[f32],
     scale: f32,
     softcap: Option<f32>,
 ) {
-    let count = keys.len() / query.len();
     // What is not filled has the weight 0.
     let mut scores = [f32::NEG_INFINITY; CHUNK];
-    products::dots(isa, query, keys, &mut scores[..count]);
+    dots(&mut scores[..count]);
     weigh(isa, state, &mut scores, count, scale, softcap);
     products::add_weighted(isa, parts(state).0, &scores[..count], values);
 }
