@@ -13,14 +13,18 @@ mod bench;
 mod chat;
 mod completions;
 mod doctor;
+mod eval;
 mod folder;
 mod formats;
+mod imatrix;
 mod inspect;
 mod interrupt;
 mod model;
 mod prompt;
+mod quantize;
 mod run;
 mod sampling;
+mod table;
 mod tokenize;
 mod value;
 
@@ -44,6 +48,9 @@ enum Command {
     Chat(chat::Chat),
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
+    Quantize(quantize::Quantize),
+    Imatrix(imatrix::ImatrixArgs),
+    Eval(eval::Eval),
     Bench(bench::Bench),
     Formats(formats::Formats),
     Doctor(doctor::Doctor),
@@ -89,6 +96,9 @@ impl Program {
             Some(Command::Chat(chat)) => chat::chat(chat),
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
+            Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
+            Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
+            Some(Command::Eval(eval)) => eval::eval(eval),
             Some(Command::Bench(bench)) => bench::bench(bench),
             Some(Command::Formats(_)) => formats::formats(),
             Some(Command::Doctor(_)) => doctor::doctor(),

@@ -48,6 +48,7 @@
 //! - [`model`]: graphs, the table [`model::ARCHITECTURES`]. [`layers`]: what they are made of. [`backend`]: the operations
 //!   under them. [`cache`]: keys and values.
 //! - [`file`](mod@file): GGUF and safetensors as names -> [`tensor`]s. [`quant`]: the table [`quant::FORMATS`] of storage formats.
+//! - [`quantize`]: making such files.
 //! - [`simd`] and [`math`]: what makes every machine give the same bits. [`eval`]: perplexity.
 
 pub mod backend;
@@ -60,6 +61,7 @@ pub mod layers;
 pub mod math;
 pub mod model;
 pub mod quant;
+pub mod quantize;
 pub mod sample;
 pub mod simd;
 pub mod template;

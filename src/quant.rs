@@ -109,6 +109,8 @@ pub trait Encode: Block {
 type Decode = fn(&[u8], &mut [f32]);
 type Encoder = fn(&[f32], &mut [u8]);
 
+type WeightedEncoder = fn(&[f32], &[f32], &mut [u8]);
+
 /// A row of the table: one storage format of weights.
 #[derive(Debug)]
 pub struct Format {
@@ -122,6 +124,8 @@ pub struct Format {
     pub block_bytes: usize,
     decode: Decode,
     encode: Option<Encoder>,
+    /// Encodes one row with the importance of its columns.
+    weighted: Option<WeightedEncoder>,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
     /// How a row is multiplied; `None` for formats that only activations take.
@@ -293,6 +297,7 @@ impl Format {
             block_bytes: B::BYTES,
             decode: decode_blocks::<B>,
             encode: None,
+            weighted: None,
             quantizers: &[],
             dot: None,
             panel: Kernels::NONE,
@@ -392,6 +397,28 @@ impl Format {
             return Err(Error::NonFinite { format: self.name, index, value: values[index] });
         }
         self.quantize(Isa::Scalar, values, out)
+    }
+
+    /// Quantizes rows, such that errors count as much as `importance` says of their column. A format that does not heed
+    /// importance encodes as ever.
+    ///
+    /// # Errors
+    /// As [`Format::encode`]; [`Error::Format`] also if `values` is no whole number of rows of `importance.len()`.
+    pub fn encode_weighted(&self, values: &[f32], importance: &[f32], out: &mut [u8]) -> Result<()> {
+        let Some(encode) = self.weighted else { return self.encode(values, out) };
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::NonFinite { format: self.name, index, value: values[index] });
+        }
+        self.check(out.len(), values.len())?;
+        let row_bytes = self.bytes_for(importance.len())?;
+        if importance.is_empty() || !values.len().is_multiple_of(importance.len()) {
+            let message = format!("{} values are no rows of {} columns", values.len(), importance.len());
+            return Err(self.error(message));
+        }
+        for (row, out) in values.chunks_exact(importance.len()).zip(out.chunks_exact_mut(row_bytes)) {
+            encode(row, importance, out);
+        }
+        Ok(())
     }
 
     /// [`Format::encode`] for activations on the hot path, with the fastest encoder that `isa` allows: a NaN or

@@ -2,6 +2,7 @@
 
 use hadal::engine::{Device, GpuLayers};
 use hadal::quant::{FORMATS, Format};
+use hadal::quantize::{NamePattern, RECIPES, Recipe};
 use hadal::simd::Isa;
 
 /// A whole number of at least 1.
@@ -105,6 +106,38 @@ pub fn weight_format(text: &str) -> Result<&'static Format, String> {
     })
 }
 
+/// The recipe or format named `text`.
+pub fn recipe(text: &str) -> Result<Recipe, String> {
+    Recipe::by_name(text).ok_or_else(|| {
+        let names = RECIPES.iter().map(|recipe| recipe.name);
+        format!("must be one of {}, or a format of `hadal formats`", names.collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// `REGEX=TYPE`: tensors and the format that they get.
+pub fn tensor_type(text: &str) -> Result<(NamePattern, &'static Format), String> {
+    let (pattern, format) = text.rsplit_once('=').ok_or("must be REGEX=TYPE, like ffn_down=q6_k")?;
+    let pattern = NamePattern::new(pattern).map_err(|error| error.to_string())?;
+    Ok((pattern, weight_format(format)?))
+}
+
+/// Bytes: a number of `M` or `G`, millions and thousands of millions as in llama-gguf-split.
+pub fn split_size(text: &str) -> Result<u64, String> {
+    let units = [("G", 1_000_000_000), ("M", 1_000_000)];
+    let parsed = units.iter().find_map(|(unit, bytes)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*bytes).filter(|&bytes| bytes > 0)
+    });
+    parsed.ok_or_else(|| "must be a whole number of M or G, like 2G".into())
+}
+
+/// Bits per weight.
+pub fn bits(text: &str) -> Result<f64, String> {
+    let bits: Option<f64> = text.parse().ok();
+    bits.filter(|bits| bits.is_finite() && *bits > 0.0)
+        .ok_or_else(|| "must be a number above 0, like 4.5".into())
+}
+
 /// An instruction set of this CPU.
 pub fn isa(text: &str) -> Result<Isa, String> {
     Isa::available().find(|isa| isa.name() == text).ok_or_else(|| {
@@ -197,6 +230,16 @@ mod tests {
             ("bytes negative", bytes("-1G").is_err()),
             ("bytes without number", bytes("G").is_err()),
             ("bytes not a number", bytes("nanG").is_err()),
+            ("recipe", recipe("q4_k").is_ok_and(|recipe| recipe.name == "Q4_K_M")),
+            ("recipe of a format", recipe("q2_0").is_ok_and(|recipe| recipe.base.name == "q2_0")),
+            ("recipe of nothing", recipe("q9_k").is_err_and(|message| message.contains("Q4_K_M"))),
+            ("tensor type", tensor_type("a=b=q4_0").is_ok_and(|(p, f)| p.is_in("xa=by") && f.name == "q4_0")),
+            ("tensor type without type", tensor_type("ffn_down").is_err()),
+            ("tensor type without regex", tensor_type("(=q4_0").is_err()),
+            ("split size", split_size("300M") == Ok(300_000_000)),
+            ("split size without unit", split_size("300").is_err()),
+            ("bits", bits("4.5") == Ok(4.5)),
+            ("bits 0", bits("0").is_err()),
             ("format", weight_format("Q4_K").is_ok_and(|format| format.name == "q4_k")),
             ("format unknown", weight_format("q4").is_err()),
             ("format of activations", weight_format("q8_k").is_err()),
