@@ -12,6 +12,7 @@ mod answer;
 mod bench;
 mod chat;
 mod completions;
+mod convert;
 mod doctor;
 mod eval;
 mod folder;
@@ -49,6 +50,7 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Quantize(quantize::Quantize),
+    Convert(convert::Convert),
     Imatrix(imatrix::ImatrixArgs),
     Eval(eval::Eval),
     Bench(bench::Bench),
@@ -98,6 +100,7 @@ impl Program {
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
+            Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),
             Some(Command::Bench(bench)) => bench::bench(bench),
             Some(Command::Formats(_)) => formats::formats(),

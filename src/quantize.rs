@@ -25,8 +25,8 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The mixture.
-    pub recipe: Recipe,
+    /// The mixture; without one, matrices keep their type.
+    pub recipe: Option<Recipe>,
     /// One format for all matrices, whatever the recipe says.
     pub pure: bool,
     /// Instead of the recipe's: the output matrix, or the embedding where that is one and the same.
@@ -43,7 +43,7 @@ pub struct Settings {
 
 impl Settings {
     /// What `recipe` alone says.
-    pub fn new(recipe: Recipe) -> Settings {
+    pub fn new(recipe: Option<Recipe>) -> Settings {
         Settings {
             recipe,
             pure: false,

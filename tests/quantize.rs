@@ -49,7 +49,7 @@ fn weights(file: &File) -> Weights {
 }
 
 fn settings(name: &str) -> Settings {
-    Settings::new(Recipe::by_name(name).expect("a recipe"))
+    Settings::new(Some(Recipe::by_name(name).expect("a recipe")))
 }
 
 fn types(weights: &Weights, settings: &Settings) -> Vec<(String, String)> {
@@ -181,7 +181,7 @@ fn every_format_is_its_encoders_bytes() {
     for format in FORMATS.iter().filter(|format| format.has_encoder() && format.dot.is_some()) {
         let plan = Plan::new(&source, &Settings { pure: true, ..settings(format.name) }, None).unwrap();
         let mut expected = vec![0; format.bytes_for(values.len()).unwrap()];
-        format.encode(&values, &mut expected).unwrap();
+        format.encode_for_file(&values, None, &mut expected).unwrap();
         for threads in [1, 3] {
             make(&plan, &out, threads);
             let written = Weights::open(&out).unwrap();

@@ -1,9 +1,10 @@
 //! `hadal quantize`: a file of other formats from a model file.
 
 use std::io::{Write, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hadal::convert::for_gguf;
 use hadal::engine::Interrupt;
 use hadal::file::Weights;
 use hadal::quant::Format;
@@ -17,7 +18,7 @@ use super::value;
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
 pub struct Quantize {
-    /// The model: a GGUF file (any part of a split one)
+    /// The model: a GGUF file (any part of a split one) or a Hugging Face folder
     source: PathBuf,
 
     /// Recipe or format: q4_k_m, q8_0, iq4_xs, ... (see `hadal formats`)
@@ -79,7 +80,7 @@ pub struct Quantize {
 
 /// Plans, tells what is not as asked, and writes.
 pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
-    let weights = Weights::open(&arguments.source)?;
+    let weights = for_gguf(Weights::open(&arguments.source)?)?;
     let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let mut plan = Plan::new(&weights, &arguments.settings(), imatrix.as_ref())?;
     if arguments.keep_split {
@@ -92,19 +93,21 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
         let page = table(&rows(&plan), &[3, 4]) + &total(&plan)?;
         return Ok(stdout().write_all(page.as_bytes())?);
     }
-    tell(&notes(&plan));
     let output = arguments.output.as_deref().expect("clap asks for it");
+    make(&plan, output, arguments.threads, arguments.resume)
+}
+
+/// Tells what is not as asked, writes the file and tells its size.
+pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) -> anyhow::Result<()> {
+    tell(&notes(plan));
     interrupt::listen()?;
-    let start = if arguments.resume { Start::Resume } else { Start::Anew };
-    let run = Run::new(&plan, output, arguments.threads, start)?;
-    write(run, &plan)?;
-    Ok(stdout().write_all(total(&plan)?.as_bytes())?)
+    let start = if resume { Start::Resume } else { Start::Anew };
+    write(Run::new(plan, output, threads, start)?, plan)?;
+    Ok(stdout().write_all(total(plan)?.as_bytes())?)
 }
 
 impl Quantize {
     fn settings(&self) -> Settings {
-        // With a target alone, the name is only what the flags fall back on.
-        let recipe = self.r#type.or_else(|| Recipe::by_name("Q4_K_M")).expect("it is in the table");
         Settings {
             pure: self.pure,
             output: self.output_type,
@@ -112,7 +115,7 @@ impl Quantize {
             tensors: self.tensor_type.clone(),
             target_bpw: self.target_bpw,
             strict: self.strict,
-            ..Settings::new(recipe)
+            ..Settings::new(self.r#type)
         }
     }
 }

@@ -132,7 +132,7 @@ fn error(rows: &[f32], columns: usize, format: &Format, importance: Option<&[f32
     let mut decoded = vec![0.0; columns];
     let (mut error, mut energy) = (0.0, 0.0);
     for row in rows.chunks_exact(columns) {
-        format.encode(row, &mut bytes)?;
+        format.encode_for_file(row, importance.map(|all| &all[..columns]), &mut bytes)?;
         format.decode(&bytes, &mut decoded)?;
         for (column, (&value, &decoded)) in row.iter().zip(&decoded).enumerate() {
             let weight = importance.map_or(1.0, |importance| f64::from(importance[column]));

@@ -1,11 +1,11 @@
 //! Which tensor becomes what.
 
-use super::recipe::{self, Case, Role};
+use super::recipe::{self, Case, Recipe, Role};
 use super::{Imatrix, QUANTIZATION_VERSION, Settings, allocate, imatrix as importance};
 use crate::error::{Error, Result};
 use crate::file::gguf::Declared;
-use crate::file::{Entry, Metadata, RopePairs, Value, Weights, gguf};
-use crate::quant::{Format, q3_k, q4_k, q5_k, q8_0};
+use crate::file::{Entry, Metadata, Value, Weights, gguf};
+use crate::quant::{Format, f32, q3_k, q4_k, q5_k, q8_0};
 
 /// What becomes of one tensor.
 #[derive(Clone, Debug)]
@@ -56,15 +56,15 @@ impl<'a> Plan<'a> {
     /// [`Error::Unsupported`] if a format is wanted that can't be made, [`Error::Tensor`] for a tensor that can't be
     /// written or, if that is wanted, one whose format has to be replaced; [`Error::Option`] for a target out of reach.
     pub fn new(weights: &'a Weights, settings: &Settings, imatrix: Option<&'a Imatrix>) -> Result<Plan<'a>> {
-        if weights.rope_pairs == RopePairs::Halves {
-            return Err(Error::File {
-                path: weights.path.clone(),
-                message: "is no GGUF file: a folder is made one by `hadal convert`".into(),
-            });
-        }
         let mut formats = Chooser::new(weights, settings, imatrix.is_some()).formats();
         if let Some(target) = settings.target_bpw {
             allocate::allocate(weights, settings, imatrix, target, &mut formats)?;
+        }
+        for ((name, entry), format) in weights.tensors.iter().zip(&mut formats) {
+            // Norms and biases of folders: GGUF's engines expect f32.
+            if format.is_none() && entry.type_id.is_none() && !is_matrix(name, entry) {
+                *format = Some(&f32::FORMAT);
+            }
         }
         let tensors = weights.tensors.iter().zip(formats);
         let conversions: Vec<_> =
@@ -172,21 +172,25 @@ impl<'a> Chooser<'a> {
     /// A format for every tensor; `None` for those that are kept.
     fn formats(&self) -> Vec<Option<&'static Format>> {
         let tensors = &self.weights.tensors;
-        tensors.iter().map(|(name, entry)| is_matrix(name, entry).then(|| self.format(name))).collect()
+        tensors.iter().map(|(name, entry)| self.format(name).filter(|_| is_matrix(name, entry))).collect()
     }
 
-    fn format(&self, name: &str) -> &'static Format {
-        let Settings { recipe, output, embedding, tensors, pure, .. } = self.settings;
+    fn format(&self, name: &str) -> Option<&'static Format> {
+        let Settings { output, embedding, tensors, .. } = self.settings;
         if let Some((_, format)) = tensors.iter().find(|(pattern, _)| pattern.is_in(name)) {
-            return format;
+            return Some(format);
         }
         let is_embedding = name == "token_embd.weight";
         let is_output = name == "output.weight" || (self.tied && is_embedding);
         match (embedding.filter(|_| is_embedding), output.filter(|_| is_output)) {
-            (Some(format), _) | (None, Some(format)) => return format,
-            (None, None) => {}
+            (Some(format), _) | (None, Some(format)) => Some(format),
+            (None, None) => self.settings.recipe.map(|recipe| self.mixture(&recipe, name, is_output)),
         }
-        if *pure {
+    }
+
+    /// What `recipe` says.
+    fn mixture(&self, recipe: &Recipe, name: &str, is_output: bool) -> &'static Format {
+        if self.settings.pure {
             return recipe.base;
         }
         if is_output {
@@ -264,8 +268,11 @@ fn check(conversions: &[Conversion], settings: &Settings, imatrix: Option<&Imatr
 fn metadata(weights: &Weights, settings: &Settings, imatrix: Option<&Imatrix>) -> Metadata {
     let mut metadata = weights.metadata.clone();
     metadata.set("general.quantization_version", Value::U32(QUANTIZATION_VERSION));
-    match settings.recipe.file_type.filter(|_| settings.target_bpw.is_none()) {
+    let file_type =
+        settings.recipe.and_then(|recipe| recipe.file_type).filter(|_| settings.target_bpw.is_none());
+    match file_type {
         Some(file_type) => metadata.set("general.file_type", Value::U32(file_type)),
+        None if settings.recipe.is_none() && settings.target_bpw.is_none() => {}
         None => drop(metadata.0.shift_remove("general.file_type")),
     }
     if let Some(imatrix) = imatrix {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::journal::Journal;
 use super::{Conversion, Plan};
 use crate::backend::cpu::pool::Pool;
+use crate::convert::RowOrder;
 use crate::error::{Error, Result};
 use crate::file::Entry;
 use crate::file::gguf::Writer;
@@ -90,7 +91,8 @@ impl<'a> Run<'a> {
         let conversion = &self.plan.conversions[index];
         let entry = &self.plan.weights.tensors[index];
         let importance = self.plan.imatrix.and_then(|imatrix| imatrix.columns(&conversion.name));
-        let bytes = convert(&self.pool, entry, conversion, importance)?;
+        let order = RowOrder::of(self.plan.weights, &conversion.name);
+        let bytes = convert(&self.pool, entry, conversion, importance, order)?;
         self.writer.tensor(&bytes)?;
         if self.journal.is_due() {
             // The journal may not say more than what is on the disk.
@@ -117,12 +119,22 @@ fn convert<'a>(
     entry: &'a Entry,
     conversion: &Conversion,
     importance: Option<&[f32]>,
+    order: Option<RowOrder>,
 ) -> Result<Cow<'a, [u8]>> {
-    let (Some(from), Some(to)) = (entry.format, conversion.to) else {
+    let (Some(from), to) = (entry.format, conversion.to.or(entry.format)) else {
         return Ok(Cow::Borrowed(&entry.data));
     };
-    let columns = entry.shape.last().copied().unwrap_or(1);
-    let rows = Rows { from, to, columns, count: conversion.weights() as usize / columns.max(1), importance };
+    let to = to.expect("as there is one to begin with");
+    if conversion.to.is_none() && order.is_none() {
+        return Ok(Cow::Borrowed(&entry.data));
+    }
+    let columns = match (&entry.shape[..], order) {
+        // Rows of a bias are single numbers.
+        ([_], Some(_)) => 1,
+        (shape, _) => shape.last().copied().unwrap_or(1),
+    };
+    let rows =
+        Rows { from, to, columns, count: conversion.weights() as usize / columns.max(1), importance, order };
     rows.encode(pool, &entry.data).map(Cow::Owned).map_err(|error| match error {
         Error::NonFinite { index, value, .. } => {
             let (row, column) = (index / columns, index % columns);
@@ -143,6 +155,7 @@ struct Rows<'a> {
     count: usize,
     /// Of every column; of several matrices (experts) one after the other.
     importance: Option<&'a [f32]>,
+    order: Option<RowOrder>,
 }
 
 impl Rows<'_> {
@@ -177,16 +190,19 @@ impl Rows<'_> {
 
     fn encode_row(&self, bytes: &[u8], values: &mut [f32], row: usize, out: &mut [u8]) -> Result<()> {
         let row_bytes = self.from.bytes_for(self.columns)?;
-        self.from.decode(&bytes[row * row_bytes..(row + 1) * row_bytes], values)?;
-        match self.importance {
-            Some(importance) => {
-                let matrices = importance.len() / self.columns;
-                let matrix = row / self.count.div_ceil(matrices);
-                let columns = &importance[matrix * self.columns..(matrix + 1) * self.columns];
-                self.to.encode_weighted(values, columns, out)
-            }
-            None => self.to.encode(values, out),
+        let source = self.order.map_or(row, |order| order.source(row));
+        let stored = &bytes[source * row_bytes..(source + 1) * row_bytes];
+        if self.from.name == self.to.name {
+            out.copy_from_slice(stored);
+            return Ok(());
         }
+        self.from.decode(stored, values)?;
+        let importance = self.importance.map(|importance| {
+            let matrices = importance.len() / self.columns;
+            let matrix = row / self.count.div_ceil(matrices);
+            &importance[matrix * self.columns..(matrix + 1) * self.columns]
+        });
+        self.to.encode_for_file(values, importance, out)
     }
 }
 
