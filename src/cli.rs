@@ -12,15 +12,18 @@ mod answer;
 mod bench;
 mod chat;
 mod completions;
+mod convert;
 mod doctor;
 mod eval;
 mod fit;
 mod folder;
 mod formats;
+mod imatrix;
 mod inspect;
 mod interrupt;
 mod model;
 mod prompt;
+mod quantize;
 mod run;
 mod sampling;
 mod session;
@@ -48,8 +51,11 @@ enum Command {
     Chat(chat::Chat),
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
-    Bench(bench::Bench),
+    Quantize(quantize::Quantize),
+    Convert(convert::Convert),
+    Imatrix(imatrix::ImatrixArgs),
     Eval(eval::Eval),
+    Bench(bench::Bench),
     Fit(fit::Fit),
     Formats(formats::Formats),
     Doctor(doctor::Doctor),
@@ -96,8 +102,11 @@ impl Program {
             Some(Command::Chat(chat)) => chat::chat(chat),
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
-            Some(Command::Bench(bench)) => bench::bench(bench),
+            Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
+            Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
+            Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),
+            Some(Command::Bench(bench)) => bench::bench(bench),
             Some(Command::Fit(fit)) => fit::fit(fit),
             Some(Command::Formats(_)) => formats::formats(),
             Some(Command::Doctor(_)) => doctor::doctor(),

@@ -48,7 +48,7 @@ impl Interrupt {
     }
 
     /// Whether a stop was asked for; the question takes the request back.
-    fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
@@ -193,6 +193,12 @@ impl Engine {
     /// Replaces the chat template.
     pub fn set_template(&mut self, template: Template) {
         self.template = Some(template);
+    }
+
+    /// Runs the model with `backend`, which is called `name`, from now on.
+    pub fn set_backend(&mut self, name: &str, backend: Arc<dyn Backend>) {
+        self.gpu = Some(Offload { name: name.into(), ops: backend, first: 0 });
+        self.reset();
     }
 
     /// A handle that stops generation from another thread.

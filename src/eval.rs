@@ -1,56 +1,88 @@
-//! Instruments that measure a model.
+//! Instruments that measure a model: how well it predicts a text ([`perplexity`](mod@perplexity)), and how far its predictions
+//! are from another model's ([`kl`]), which may be stored ([`dump`]).
+//!
+//! A text is cut into windows; of each the first tokens are context and the others are scored. Every instrument takes the
+//! logits of one window after the other, so that a caller can show where it is.
 
-pub mod kv;
-
+use crate::backend::Hidden;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
-/// Perplexity of a text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Perplexity {
-    /// e to the mean negative log-likelihood of the scored tokens.
-    pub perplexity: f64,
-    /// Its standard error, perplexity · sqrt(variance / tokens).
-    pub standard_error: f64,
-    /// Tokens scored.
-    pub tokens: usize,
+pub mod dump;
+pub mod kl;
+pub mod kv;
+pub mod perplexity;
+mod statistics;
+
+pub use perplexity::{Perplexity, perplexity};
+
+/// How a text is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Tokens of a window; what is left over at the end is not used.
+    pub length: usize,
+    /// Tokens at the start of a window that are not scored; the first never is.
+    pub context: usize,
+    /// Windows that are used at most.
+    pub most: usize,
 }
 
-/// Perplexity as llama.cpp's `perplexity` measures it, so that figures compare: the text in chunks of `window` tokens,
-/// the first token of each replaced by BOS if the tokenizer adds one, the second half of each chunk scored.
-///
-/// # Errors
-/// [`Error::Tokenizer`] if there is not one whole chunk; the engine's own.
-pub fn perplexity(engine: &mut Engine, tokens: &[u32], window: usize, chunks: usize) -> Result<Perplexity> {
-    let bos = engine.tokenizer().bos().filter(|_| engine.tokenizer().adds_bos());
-    let mut losses = Vec::new();
-    for chunk in tokens.chunks_exact(window).take(chunks) {
-        engine.reset();
-        let mut ids = chunk.to_vec();
-        if let Some(bos) = bos {
-            ids[0] = bos;
+impl Windows {
+    /// As llama.cpp's `perplexity` does, so that figures compare: windows of `length`, the second half scored.
+    pub fn halves(length: usize) -> Windows {
+        Windows { length, context: length / 2, most: usize::MAX }
+    }
+
+    /// All windows of `tokens`. The first token of each is replaced by BOS if the tokenizer adds one.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] if there is not one whole window, [`Error::Option`] if there would be nothing to score.
+    pub fn cut(&self, engine: &Engine, tokens: &[u32]) -> Result<Vec<Vec<u32>>> {
+        if self.length < 2 || self.context + 1 >= self.length {
+            let message =
+                format!("windows of {} tokens have none behind {} of context", self.length, self.context);
+            return Err(Error::option("--ctx-size", message));
         }
-        let half = window / 2;
-        engine.prefill(&ids[..half])?;
-        let logits = engine.score(&ids[half..window - 1])?;
-        let rows = logits.values().chunks_exact(logits.columns());
-        losses.extend(rows.zip(&ids[half + 1..]).map(|(row, &next)| loss(row, next)));
+        let bos = engine.tokenizer().bos().filter(|_| engine.tokenizer().adds_bos());
+        let mut windows: Vec<_> =
+            tokens.chunks_exact(self.length).take(self.most).map(<[u32]>::to_vec).collect();
+        if windows.is_empty() {
+            let message = format!("{} tokens are no whole window of {}", tokens.len(), self.length);
+            return Err(Error::Tokenizer(message));
+        }
+        if let Some(bos) = bos {
+            windows.iter_mut().for_each(|window| window[0] = bos);
+        }
+        Ok(windows)
     }
-    if losses.is_empty() {
-        return Err(Error::Tokenizer(format!("{} tokens are no whole chunk of {window}", tokens.len())));
+
+    /// Logits that predict the scored tokens of `window`, one row each: see [`Windows::scored`].
+    ///
+    /// # Errors
+    /// The engine's own.
+    pub fn logits(&self, engine: &mut Engine, window: &[u32]) -> Result<Hidden> {
+        engine.reset();
+        if self.context > 0 {
+            engine.prefill(&window[..self.context])?;
+        }
+        engine.score(&window[self.context..window.len() - 1])
     }
-    let count = losses.len() as f64;
-    let mean = losses.iter().sum::<f64>() / count;
-    let variance =
-        losses.iter().map(|loss| (loss - mean) * (loss - mean)).sum::<f64>() / (count - 1.0).max(1.0);
-    let perplexity = libm::exp(mean);
-    let standard_error = perplexity * (variance / count).sqrt();
-    Ok(Perplexity { perplexity, standard_error, tokens: losses.len() })
+
+    /// The tokens of `window` that are scored.
+    pub fn scored<'a>(&self, window: &'a [u32]) -> &'a [u32] {
+        &window[self.context + 1..]
+    }
 }
 
-/// Negative log-likelihood of `next`, in nats.
-fn loss(logits: &[f32], next: u32) -> f64 {
+/// Logits become logarithms of probabilities: less ln Σ exp, of which this is the value.
+pub(crate) fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| libm::exp(f64::from(logit - max))).sum();
-    libm::log(sum) - f64::from(logits[next as usize] - max)
+    let sum: f64 = logits.iter().map(|&logit| libm::exp(f64::from(logit) - f64::from(max))).sum();
+    f64::from(max) + libm::log(sum)
+}
+
+/// The index of the largest logit; of equal ones the first.
+pub(crate) fn best(logits: &[f32]) -> usize {
+    let better = |best: usize, index: usize| if logits[index] > logits[best] { index } else { best };
+    (0..logits.len()).fold(0, better)
 }

@@ -13,10 +13,11 @@ use crate::quant::Format;
 use crate::tensor::{Bytes, Tensor};
 
 mod foreign;
-mod gguf;
+pub mod gguf;
 mod hub;
 mod map;
 pub mod metadata;
+pub mod output;
 mod replace;
 mod safetensors;
 mod texts;

@@ -48,10 +48,12 @@
 //! - [`model`]: graphs, the table [`model::ARCHITECTURES`]. [`layers`]: what they are made of. [`backend`]: the operations
 //!   under them. [`cache`]: keys and values.
 //! - [`file`](mod@file): GGUF and safetensors as names -> [`tensor`]s. [`quant`]: the table [`quant::FORMATS`] of storage formats.
+//! - [`quantize`]: making such files. [`convert`]: folders as GGUF.
 //! - [`simd`] and [`math`]: what makes every machine give the same bits. [`eval`]: perplexity.
 
 pub mod backend;
 pub mod cache;
+pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod eval;
@@ -60,6 +62,7 @@ pub mod layers;
 pub mod math;
 pub mod model;
 pub mod quant;
+pub mod quantize;
 pub mod sample;
 pub mod simd;
 pub mod template;

@@ -111,8 +111,23 @@ pub trait Encode: Block {
     fn encode(values: &[f32]) -> Self;
 }
 
+/// A block that can be made such that errors in important columns are smaller.
+pub trait EncodeWeighted: Encode {
+    /// Quantizes `LEN` finite values, byte for byte as ggml does with an importance matrix. `energy` is the mean square of
+    /// the whole row that they are in.
+    fn encode_weighted(values: &[f32], importance: &[f32], energy: f32) -> Self;
+
+    /// Quantizes `LEN` finite values without importance, byte for byte as ggml does for files: with more care than for
+    /// what is made at run time, if the format makes that difference.
+    fn encode_for_file(values: &[f32]) -> Self {
+        Self::encode(values)
+    }
+}
+
 type Decode = fn(&[u8], &mut [f32]);
 type Encoder = fn(&[f32], &mut [u8]);
+
+type FileEncoder = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// A row of the table: one storage format of weights.
 #[derive(Debug)]
@@ -127,6 +142,8 @@ pub struct Format {
     pub block_bytes: usize,
     decode: Decode,
     encode: Option<Encoder>,
+    /// Encodes rows for files, or one row with the importance of its columns.
+    for_files: Option<FileEncoder>,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
     /// `decode` for further instruction sets, slowest first.
@@ -194,6 +211,7 @@ impl Format {
             block_bytes: B::BYTES,
             decode: decode_blocks::<B>,
             encode: None,
+            for_files: None,
             quantizers: &[],
             decoders: Vectorized::<B>::DECODERS,
             dot: None,
@@ -218,6 +236,12 @@ impl Format {
     /// Adds the encoder of `B`.
     pub const fn encoder<B: Encode>(mut self) -> Self {
         self.encode = Some(encode_blocks::<B>);
+        self
+    }
+
+    /// Adds the encoder of `B` that heeds importance.
+    pub const fn weighted<B: EncodeWeighted>(mut self) -> Self {
+        self.for_files = Some(encode_blocks_for_files::<B>);
         self
     }
 
@@ -302,6 +326,32 @@ impl Format {
         self.quantize(Isa::Scalar, values, out)
     }
 
+    /// Quantizes `values` for a file, byte for byte as ggml's quantizer does. With `importance`, one number a column,
+    /// `values` are rows in which errors count as much as it says of their column; a format that does not heed it encodes
+    /// as ever.
+    ///
+    /// # Errors
+    /// As [`Format::encode`]; [`Error::Format`] also if `values` is no whole number of rows of `importance.len()`.
+    pub fn encode_for_file(&self, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<()> {
+        let Some(encode) = self.for_files else { return self.encode(values, out) };
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::NonFinite { format: self.name, index, value: values[index] });
+        }
+        self.check(out.len(), values.len())?;
+        let Some(columns) = importance.map(<[f32]>::len) else {
+            encode(values, None, out);
+            return Ok(());
+        };
+        let row_bytes = self.bytes_for(columns)?;
+        if columns == 0 || !values.len().is_multiple_of(columns) {
+            return Err(self.error(format!("{} values are no rows of {columns} columns", values.len())));
+        }
+        for (row, out) in values.chunks_exact(columns).zip(out.chunks_exact_mut(row_bytes)) {
+            encode(row, importance, out);
+        }
+        Ok(())
+    }
+
     /// [`Format::encode`] for activations on the hot path, with the fastest encoder that `isa` allows: a NaN or
     /// infinity is not looked for, and gives some defined but meaningless block. All encoders write the same bytes.
     ///
@@ -373,6 +423,23 @@ fn encode_blocks<B: Encode>(values: &[f32], out: &mut [u8]) {
     let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
     for (block, values) in blocks.iter_mut().zip(values.chunks_exact(B::LEN)) {
         *block = B::encode(values);
+    }
+}
+
+/// Any rows without, or one row with the importance of its columns.
+fn encode_blocks_for_files<B: EncodeWeighted>(row: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    let Some(importance) = importance else {
+        let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+        for (block, values) in blocks.iter_mut().zip(row.chunks_exact(B::LEN)) {
+            *block = B::encode_for_file(values);
+        }
+        return;
+    };
+    let energy = row.iter().fold(0.0f32, |sum, x| sum + x * x) / row.len() as f32;
+    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
+    let rows = row.chunks_exact(B::LEN).zip(importance.chunks_exact(B::LEN));
+    for (block, (values, importance)) in blocks.iter_mut().zip(rows) {
+        *block = B::encode_weighted(values, importance, energy);
     }
 }
 

@@ -85,6 +85,8 @@ struct Parts {
     ends: Ends,
 }
 
+pub(crate) use pre::names as pre_tokenizers;
+
 impl Tokenizer {
     /// The tokenizer of a model: that of `tokenizer.json` if the model has one, else that of its metadata.
     ///

@@ -118,7 +118,17 @@ fn check_encode(
     expected: &[u8],
     failures: &mut Failures,
 ) {
-    let found = quantize(format, Isa::Scalar, values);
+    check_bytes(format, source, row, &quantize(format, Isa::Scalar, values), expected, failures);
+}
+
+fn check_bytes(
+    format: &Format,
+    source: &str,
+    row: usize,
+    found: &[u8],
+    expected: &[u8],
+    failures: &mut Failures,
+) {
     failures.check(found.len() == expected.len(), || format!("{} {source} row {row}: length", format.name));
     let blocks = found.chunks_exact(format.block_bytes).zip(expected.chunks_exact(format.block_bytes));
     for (block, (found, expected)) in blocks.enumerate() {
@@ -168,4 +178,26 @@ fn encoders_write_the_bytes_of_the_references() {
         }
         failures.check(goldens > 0, || format!("{}: no golden for its encoder", format.name));
     }
+}
+
+/// What ggml's quantizer of files makes, with an importance matrix and without.
+#[test]
+fn files_have_the_bytes_of_the_reference() {
+    let mut failures = Failures::default();
+    let golden = Golden::open("ggml/encode.safetensors");
+    let (inputs, imatrix) = (golden.get::<f32>("inputs"), golden.get::<f32>("imatrix").values);
+    let mut found_goldens = 0;
+    for format in FORMATS.iter().filter(|format| format.has_encoder()) {
+        let Some(name) = ggml_name(format) else { continue };
+        for (kind, importance) in [("imatrix", Some(&imatrix[..])), ("chunk", None)] {
+            let Some(expected) = golden.find::<u8>(&format!("{name}.encode.{kind}")) else { continue };
+            found_goldens += 1;
+            for (row, (values, expected)) in inputs.iter().zip(expected.iter()).enumerate() {
+                let mut found = vec![0; expected.len()];
+                format.encode_for_file(values, importance, &mut found).unwrap();
+                check_bytes(format, kind, row, &found, expected, &mut failures);
+            }
+        }
+    }
+    failures.check(found_goldens > 15, || format!("{found_goldens} goldens"));
 }

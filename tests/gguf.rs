@@ -90,26 +90,23 @@ fn every_value_type_is_read() {
         .key("nested", Value::Array(9, vec![Value::Array(0, vec![Value::U8(7)]), Value::Array(8, vec![])]));
     let weights = open(&file).unwrap();
     let expected: Vec<(&str, Read)> = vec![
-        ("u8", Read::Unsigned(255)),
-        ("i8", Read::Signed(-1)),
-        ("u16", Read::Unsigned(65535)),
-        ("i16", Read::Signed(-2)),
-        ("u32", Read::Unsigned(u32::MAX.into())),
-        ("i32", Read::Signed(-3)),
-        ("f32", Read::Float(1.5)),
+        ("u8", Read::U8(255)),
+        ("i8", Read::I8(-1)),
+        ("u16", Read::U16(65535)),
+        ("i16", Read::I16(-2)),
+        ("u32", Read::U32(u32::MAX)),
+        ("i32", Read::I32(-3)),
+        ("f32", Read::F32(1.5)),
         ("yes", Read::Bool(true)),
         ("no", Read::Bool(false)),
         ("text", Read::String("naïve\n".into())),
-        ("u64", Read::Unsigned(u64::MAX)),
-        ("i64", Read::Signed(i64::MIN)),
-        ("f64", Read::Float(1e-300)),
+        ("u64", Read::U64(u64::MAX)),
+        ("i64", Read::I64(i64::MIN)),
+        ("f64", Read::F64(1e-300)),
         ("texts", Read::Array(Array::String(["", "b"].into_iter().collect()))),
-        ("floats", Read::Array(Array::Float(vec![0.5, -0.5]))),
-        ("none", Read::Array(Array::Signed(vec![]))),
-        (
-            "nested",
-            Read::Array(Array::Array(vec![Array::Unsigned(vec![7]), Array::String(Texts::default())])),
-        ),
+        ("floats", Read::Array(Array::F32(vec![0.5, -0.5]))),
+        ("none", Read::Array(Array::I32(vec![]))),
+        ("nested", Read::Array(Array::Array(vec![Array::U8(vec![7]), Array::String(Texts::default())]))),
     ];
     let found: Vec<_> = weights.metadata.0.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
     assert_eq!(found, expected);

@@ -45,7 +45,7 @@ fn everything_that_names_an_end_is_a_stop() {
     let id = |name: &str| 256 + names.iter().position(|&each| each == name).unwrap() as u64;
     let mut metadata = byte_level(&tokens, &[]);
     for (key, name) in [("eos_token_id", "stop"), ("eot_token_id", "pause")] {
-        metadata = set(metadata, key, Value::Unsigned(id(name)));
+        metadata = set(metadata, key, Value::U64(id(name)));
     }
     let metadata = set(metadata, "eos_token_ids", numbers(&[id("late") as i64, id("stop") as i64]));
     let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
@@ -76,16 +76,16 @@ fn metadata_that_makes_no_sense_is_an_error() {
         ("no merges", without(good(), "merges"), "tokenizer.ggml.merges is missing"),
         ("merge of one", set(good(), "merges", texts(&["h e", "he"])), "entry 1, \"he\""),
         ("merge of nothing", set(good(), "merges", texts(&["h "])), "entry 0, \"h \""),
-        ("bos", set(good(), "bos_token_id", Value::Unsigned(9999)), "bos_token_id: token 9999 is outside"),
+        ("bos", set(good(), "bos_token_id", Value::U32(9999)), "bos_token_id: token 9999 is outside"),
         (
             "eos",
-            set(good(), "eos_token_id", Value::Unsigned(1 << 40)),
+            set(good(), "eos_token_id", Value::U64(1 << 40)),
             "eos_token_id: token 1099511627776 is outside",
         ),
         ("eos list", set(good(), "eos_token_ids", numbers(&[-1])), "eos_token_ids: -1 is no token"),
         (
             "unknown",
-            set(good(), "unknown_token_id", Value::Unsigned(9999)),
+            set(good(), "unknown_token_id", Value::U32(9999)),
             "unknown_token_id: token 9999 is outside",
         ),
         ("no scores", without(spm(), "scores"), "tokenizer.ggml.scores is missing"),
@@ -107,9 +107,9 @@ fn metadata_that_makes_no_sense_is_an_error() {
 
 fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![
-        any::<u64>().prop_map(Value::Unsigned),
-        any::<i64>().prop_map(Value::Signed),
-        any::<f64>().prop_map(Value::Float),
+        any::<u64>().prop_map(Value::U64),
+        any::<i64>().prop_map(Value::I64),
+        any::<f64>().prop_map(Value::F64),
         any::<bool>().prop_map(Value::Bool),
         prop::sample::select(vec!["", "gpt2", "llama", "t5", "default", "falcon", "x"]).prop_map(text),
         prop::collection::vec(-2i64..9, 0..300).prop_map(|values| numbers(&values)),

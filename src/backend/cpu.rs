@@ -100,6 +100,12 @@ impl Cpu {
         scratch
     }
 
+    /// `look` at every row of `source`, in order.
+    pub fn each_source_row(&self, source: Source, mut look: impl FnMut(&[f32])) {
+        let mut scratch = self.spares.take(1, source.columns());
+        (0..source.rows()).for_each(|row| look(source.row(self.isa, row, scratch.values_mut())));
+    }
+
     /// Threads of the pool.
     pub fn threads(&self) -> usize {
         self.pool.threads()

@@ -4,6 +4,7 @@ use hadal::Error;
 use hadal::cache::{CacheType, Kind};
 use hadal::engine::{Device, GpuLayers};
 use hadal::quant::{FORMATS, Format};
+use hadal::quantize::{NamePattern, RECIPES, Recipe};
 use hadal::simd::Isa;
 
 /// A whole number of at least 1.
@@ -34,24 +35,6 @@ fn reason(error: Error) -> String {
     match error {
         Error::Option { message, .. } => message,
         other => other.to_string(),
-    }
-}
-
-/// Bytes: a number with a unit, like 8GiB, 1.5G or 500MiB, or without one.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match lower[digits.len()..].trim_end_matches("ib").trim_end_matches('b') {
-        "" => 1,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        "t" => 1 << 40,
-        _ => 0,
-    };
-    match digits.trim().parse::<f64>() {
-        Ok(count) if unit > 0 && count.is_finite() && count >= 0.0 => Ok((count * unit as f64) as u64),
-        _ => Err("must be a size, like 8GiB or 500MiB".into()),
     }
 }
 
@@ -141,6 +124,38 @@ pub fn weight_format(text: &str) -> Result<&'static Format, String> {
         let weights = FORMATS.iter().filter(|format| format.dot.is_some());
         format!("must be one of {}", weights.map(|format| format.name).collect::<Vec<_>>().join(", "))
     })
+}
+
+/// The recipe or format named `text`.
+pub fn recipe(text: &str) -> Result<Recipe, String> {
+    Recipe::by_name(text).ok_or_else(|| {
+        let names = RECIPES.iter().map(|recipe| recipe.name);
+        format!("must be one of {}, or a format of `hadal formats`", names.collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// `REGEX=TYPE`: tensors and the format that they get.
+pub fn tensor_type(text: &str) -> Result<(NamePattern, &'static Format), String> {
+    let (pattern, format) = text.rsplit_once('=').ok_or("must be REGEX=TYPE, like ffn_down=q6_k")?;
+    let pattern = NamePattern::new(pattern).map_err(|error| error.to_string())?;
+    Ok((pattern, weight_format(format)?))
+}
+
+/// Bytes: a number of `M` or `G`, millions and thousands of millions as in llama-gguf-split.
+pub fn split_size(text: &str) -> Result<u64, String> {
+    let units = [("G", 1_000_000_000), ("M", 1_000_000)];
+    let parsed = units.iter().find_map(|(unit, bytes)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*bytes).filter(|&bytes| bytes > 0)
+    });
+    parsed.ok_or_else(|| "must be a whole number of M or G, like 2G".into())
+}
+
+/// Bits per weight.
+pub fn bits(text: &str) -> Result<f64, String> {
+    let bits: Option<f64> = text.parse().ok();
+    bits.filter(|bits| bits.is_finite() && *bits > 0.0)
+        .ok_or_else(|| "must be a number above 0, like 4.5".into())
 }
 
 /// An instruction set of this CPU.
@@ -252,6 +267,16 @@ mod tests {
             ("bytes negative", bytes("-1G").is_err()),
             ("bytes without number", bytes("G").is_err()),
             ("bytes not a number", bytes("nanG").is_err()),
+            ("recipe", recipe("q4_k").is_ok_and(|recipe| recipe.name == "Q4_K_M")),
+            ("recipe of a format", recipe("q2_0").is_ok_and(|recipe| recipe.base.name == "q2_0")),
+            ("recipe of nothing", recipe("q9_k").is_err_and(|message| message.contains("Q4_K_M"))),
+            ("tensor type", tensor_type("a=b=q4_0").is_ok_and(|(p, f)| p.is_in("xa=by") && f.name == "q4_0")),
+            ("tensor type without type", tensor_type("ffn_down").is_err()),
+            ("tensor type without regex", tensor_type("(=q4_0").is_err()),
+            ("split size", split_size("300M") == Ok(300_000_000)),
+            ("split size without unit", split_size("300").is_err()),
+            ("bits", bits("4.5") == Ok(4.5)),
+            ("bits 0", bits("0").is_err()),
             ("format", weight_format("Q4_K").is_ok_and(|format| format.name == "q4_k")),
             ("format unknown", weight_format("q4").is_err()),
             ("format of activations", weight_format("q8_k").is_err()),

@@ -23,6 +23,9 @@ mod split;
 mod tensors;
 pub(super) mod types;
 mod value;
+mod write;
+
+pub use write::{Declared, Plan, Writer, write};
 
 const MAGIC: &[u8] = b"GGUF";
 

@@ -144,16 +144,20 @@ fn token_ids(config: &Config, generation: &Map<String, Json>, metadata: &mut Met
     let find = |name| generation.get(name).filter(|ids| !ids.is_null()).or_else(|| config.get(name));
     for (name, key) in TOKEN_IDS {
         let first = find(name).and_then(|ids| ids.as_array().map_or(Some(ids), |ids| ids.first()));
-        if let Some(id) = first.and_then(Json::as_u64) {
-            metadata.0.insert((*key).into(), Value::Unsigned(id));
+        if let Some(id) = first.and_then(token_id) {
+            metadata.set(*key, Value::U32(id));
         }
     }
     let ends =
         find("eos_token_id").map(|ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
-    let ends: Vec<u64> = ends.unwrap_or_default().iter().filter_map(Json::as_u64).collect();
+    let ends: Vec<u32> = ends.unwrap_or_default().iter().filter_map(token_id).collect();
     if !ends.is_empty() {
-        metadata.0.insert("tokenizer.ggml.eos_token_ids".into(), Value::Array(Array::Unsigned(ends)));
+        metadata.set("tokenizer.ggml.eos_token_ids", Value::Array(Array::U32(ends)));
     }
+}
+
+fn token_id(json: &Json) -> Option<u32> {
+    json.as_u64().and_then(|id| u32::try_from(id).ok())
 }
 
 /// The template of chat_template.jinja, or else of tokenizer_config.json: a text, or several under names.

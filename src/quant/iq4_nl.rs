@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search;
 use super::le::F16;
 use super::parts::{self, Codes, Shuffle, Terms};
 use super::{Format, arms, panel, q8_0};
@@ -26,6 +27,7 @@ pub(super) const SMALLEST: f32 = 1e-15;
 pub static FORMAT: Format = Format::new::<Block>("iq4_nl", Some(20))
     .shader(include_str!("../../wgsl/quant/iq4_nl.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
@@ -60,9 +62,32 @@ impl super::Encode for Block {
             return Block { scale: F16::new(0.0), nibbles: pack(&[nearest(0.0); 32]) };
         }
         let inverse = 1.0 / (extreme / f32::from(VALUES[0]));
-        let fit = Fit::new(values, inverse);
+        let fit = Fit::new(values, &squares(values), inverse);
         let codes = std::array::from_fn(|i| nearest(inverse * values[i]));
         Block { scale: F16::new(fit.scale()), nibbles: pack(&codes) }
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x) * (2.0 / 32.0);
+        let mut weights = [0.0; 32];
+        search::weights(values, importance, energy, &mut weights);
+        Block::searched(values, &weights)
+    }
+
+    fn encode_for_file(values: &[f32]) -> Self {
+        Block::searched(values, &squares(values))
+    }
+}
+
+impl Block {
+    /// The best of several scales, and the codes for it as it is before it is rounded.
+    fn searched(values: &[f32], weights: &[f32]) -> Self {
+        let scale = group_scale(values, weights);
+        let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+        let codes = std::array::from_fn(|i| nearest(inverse * values[i]));
+        Block { scale: F16::new(scale), nibbles: pack(&codes) }
     }
 }
 
@@ -86,29 +111,53 @@ pub(super) fn pack(codes: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|j| codes[j] | codes[j + 16] << 4)
 }
 
-/// Moments of a quantization, weighted by the squares of the values: the best scale for its codes is
+/// What errors count without importance.
+pub(super) fn squares(values: &[f32]) -> [f32; 32] {
+    std::array::from_fn(|i| values[i] * values[i])
+}
+
+/// The best of 16 scales for 32 values: those that map the extreme to 127, or to -127 and 7 steps to either side.
+pub(super) fn group_scale(values: &[f32], weights: &[f32]) -> f32 {
+    let extreme = extreme(values);
+    if extreme.abs() < SMALLEST {
+        return 0.0;
+    }
+    let lowest = f32::from(VALUES[0]);
+    let fit = Fit::new(values, weights, 1.0 / (-extreme / lowest));
+    let mut scale = fit.scale();
+    let mut best = scale * fit.code_value;
+    for step in -7..=7i8 {
+        let fit = Fit::new(values, weights, (f32::from(step) + lowest) / extreme);
+        if fit.code_code > 0.0 && fit.code_value * fit.code_value > best * fit.code_code {
+            scale = fit.scale();
+            best = scale * fit.code_value;
+        }
+    }
+    scale
+}
+
+/// Moments of a quantization, weighted by the squares of the values or by importance: the best scale for its codes is
 /// `code_value / code_code`, and its squared error falls as `code_value^2 / code_code` grows.
-pub(super) struct Fit {
-    /// Sum of value^2 * code * value.
-    pub code_value: f32,
-    /// Sum of value^2 * code^2.
-    pub code_code: f32,
+struct Fit {
+    /// Sum of weight * code * value.
+    code_value: f32,
+    /// Sum of weight * code^2.
+    code_code: f32,
 }
 
 impl Fit {
     /// The moments of `values` when their codes are `nearest(inverse * value)`. Products in the reference's order.
-    pub fn new(values: &[f32], inverse: f32) -> Fit {
+    fn new(values: &[f32], weights: &[f32], inverse: f32) -> Fit {
         let mut fit = Fit { code_value: 0.0, code_code: 0.0 };
-        for &value in values {
+        for (&value, &weight) in values.iter().zip(weights) {
             let code = f32::from(VALUES[usize::from(nearest(inverse * value))]);
-            let weight = value * value;
             fit.code_value += weight * code * value;
             fit.code_code += weight * code * code;
         }
         fit
     }
 
-    pub fn scale(&self) -> f32 {
+    fn scale(&self) -> f32 {
         self.code_value / self.code_code
     }
 }

@@ -5,7 +5,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::iq4_nl::{Fit, SMALLEST, VALUES, extreme, integer_dot, nearest, pack};
+use super::iq4_nl::{VALUES, extreme, group_scale, integer_dot, nearest, pack, squares};
+use super::k::search;
 use super::le::{F16, U16};
 use super::parts::{self, Codes, Parts, Scaled, Shuffle};
 use super::{Format, arms, panel, q8_k};
@@ -23,6 +24,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq4_xs", Some(23))
     .shader(include_str!("../../wgsl/quant/iq4_xs.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -66,12 +68,29 @@ impl Block {
 }
 
 impl super::Encode for Block {
-    /// The best scale for each 32 values, those in steps of 1/32 of the largest one, then the codes for the
-    /// resulting scales.
     fn encode(values: &[f32]) -> Self {
+        Block::of(values, |_, values| squares(values))
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x) * (2.0 / 256.0);
+        Block::of(values, |group, values| {
+            let mut weights = [0.0; 32];
+            search::weights(values, &importance[32 * group..], energy, &mut weights);
+            weights
+        })
+    }
+}
+
+impl Block {
+    /// The best scale for each 32 values, those in steps of 1/32 of the largest one, then the codes for the
+    /// resulting scales. `weights` gives what errors count in a group.
+    fn of(values: &[f32], weights: impl Fn(usize, &[f32]) -> [f32; 32]) -> Self {
         let mut scales = [0.0; 8];
-        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(32)) {
-            *scale = group_scale(values);
+        for (g, (scale, values)) in scales.iter_mut().zip(values.chunks_exact(32)).enumerate() {
+            *scale = group_scale(values, &weights(g, values));
         }
         let scale = -extreme(&scales) / 32.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
@@ -89,26 +108,6 @@ impl super::Encode for Block {
         block.multipliers_high = U16::new(high);
         block
     }
-}
-
-/// The best of 16 scales for 32 values: those that map the extreme to 127, or to -127 and 7 steps to either side.
-fn group_scale(values: &[f32]) -> f32 {
-    let extreme = extreme(values);
-    if extreme.abs() < SMALLEST {
-        return 0.0;
-    }
-    let lowest = f32::from(VALUES[0]);
-    let fit = Fit::new(values, 1.0 / (-extreme / lowest));
-    let mut scale = fit.scale();
-    let mut best = scale * fit.code_value;
-    for step in -7..=7i8 {
-        let fit = Fit::new(values, (f32::from(step) + lowest) / extreme);
-        if fit.code_code > 0.0 && fit.code_value * fit.code_value > best * fit.code_code {
-            scale = fit.scale();
-            best = scale * fit.code_value;
-        }
-    }
-    scale
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * integer, where the integer is the exact sum over the groups

@@ -139,21 +139,51 @@ pub(super) fn encode_groups_of_32(values: &[f32], steps: &search::Steps) -> Grou
         }
         (scales[j], mins[j]) = search::affine(values, &weights, steps, codes);
     }
-    let (scale, scales) = six_bits(&scales);
-    let (min, mins) = six_bits(&mins);
-    let group_scales = pack_scales(&scales, &mins);
-    let (scales, mins) = unpack_scales(&group_scales);
+    GroupsOf32::new(values, steps.most, codes, six_bits(&scales), six_bits(&mins))
+}
+
+/// [`encode_groups_of_32`] with codes up to `most`, where errors count as `importance` says.
+pub(super) fn encode_groups_of_32_weighted(values: &[f32], importance: &[f32], most: i8) -> GroupsOf32 {
+    let energy = 2.0 * values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
+    let mut codes = [0; 256];
+    let (mut scales, mut mins, mut sums) = ([0.0f32; 8], [0.0f32; 8], [0.0f32; 8]);
     for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
-        let group_scale = scale.get() * f32::from(scales[j]);
-        let group_min = min.get() * f32::from(mins[j]);
-        if group_scale == 0.0 {
-            continue; // The reference keeps the codes of the search, although all of them mean -group_min.
-        }
-        for (code, &x) in codes.iter_mut().zip(values) {
-            *code = search::nearest((x + group_min) / group_scale).clamp(0, i32::from(steps.most)) as i8;
-        }
+        let mut weights = [0.0; 32];
+        search::weights(values, &importance[32 * j..], energy, &mut weights);
+        sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
+        (scales[j], mins[j]) = search::affine(values, &weights, &search::Steps::fine(most), codes);
     }
-    GroupsOf32 { scale, min, group_scales, codes }
+    let six_bits = |numbers: &[f32; 8]| {
+        let mut multiples = [0; 8];
+        let scale = search::multiples(numbers, &sums, 63, &mut multiples);
+        (F16::new(scale), multiples)
+    };
+    GroupsOf32::new(values, most, codes, six_bits(&scales), six_bits(&mins))
+}
+
+impl GroupsOf32 {
+    /// Scales, minimums and the codes of the search, which are made anew for scales and minimums as they are stored.
+    fn new(
+        values: &[f32],
+        most: i8,
+        mut codes: [i8; 256],
+        (scale, scales): (F16, [u8; 8]),
+        (min, mins): (F16, [u8; 8]),
+    ) -> GroupsOf32 {
+        let group_scales = pack_scales(&scales, &mins);
+        let (scales, mins) = unpack_scales(&group_scales);
+        for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
+            let group_scale = scale.get() * f32::from(scales[j]);
+            let group_min = min.get() * f32::from(mins[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean -group_min.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = search::nearest((x + group_min) / group_scale).clamp(0, i32::from(most)) as i8;
+            }
+        }
+        GroupsOf32 { scale, min, group_scales, codes }
+    }
 }
 
 /// Eight numbers, not negative, as a common half and multiples of it in 0..=63.

@@ -5,7 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::k::search::{Steps, affine, nearest};
+use super::k::search::{self, Steps, affine, nearest};
 use super::le::F16;
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::{Format, arms, k, panel, q8_k};
@@ -23,6 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q2_k", Some(10))
     .shader(include_str!("../../wgsl/quant/q2_k.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -33,6 +34,30 @@ impl Block {
 
     fn mins(&self) -> [i8; 16] {
         self.group_scales.map(|byte| (byte >> 4).cast_signed())
+    }
+
+    /// Scales, minimums and the codes of the search, which are made anew for scales and minimums as they are stored.
+    fn new(
+        values: &[f32],
+        mut codes: [i8; 256],
+        (scale, scales): (F16, [u8; 16]),
+        (min, mins): (F16, [u8; 16]),
+    ) -> Block {
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let group_scale = scale.get() * f32::from(scales[j]);
+            let group_min = min.get() * f32::from(mins[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean -group_min.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = nearest((x + group_min) / group_scale).clamp(0, 3) as i8;
+            }
+        }
+        let mut group_scales = scales;
+        for (byte, min) in group_scales.iter_mut().zip(mins) {
+            *byte |= min << 4;
+        }
+        Block { group_scales, bit_pairs: k::pack_bit_pairs(&codes), scale, min }
     }
 }
 
@@ -64,7 +89,7 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let steps = Steps { most: 3, first: -0.5, last: 15, error: f32::abs };
+        let steps = Steps { most: 3, first: -0.5, delta: 0.1, last: 15, error: f32::abs };
         let mut codes = [0; 256];
         let (mut scales, mut mins) = ([0.0; 16], [0.0; 16]);
         for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
@@ -74,23 +99,27 @@ impl super::Encode for Block {
             }
             (scales[j], mins[j]) = affine(values, &weights, &steps, codes);
         }
-        let (scale, scales) = four_bits(&scales);
-        let (min, mins) = four_bits(&mins);
+        Block::new(values, codes, four_bits(&scales), four_bits(&mins))
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
+        let mut codes = [0; 256];
+        let (mut scales, mut mins, mut sums) = ([0.0; 16], [0.0; 16], [0.0; 16]);
         for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let group_scale = scale.get() * f32::from(scales[j]);
-            let group_min = min.get() * f32::from(mins[j]);
-            if group_scale == 0.0 {
-                continue; // The reference keeps the codes of the search, although all of them mean -group_min.
-            }
-            for (code, &x) in codes.iter_mut().zip(values) {
-                *code = nearest((x + group_min) / group_scale).clamp(0, 3) as i8;
-            }
+            let mut weights = [0.0; 16];
+            search::weights(values, &importance[16 * j..], energy, &mut weights);
+            sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
+            (scales[j], mins[j]) = affine(values, &weights, &Steps::fine(3), codes);
         }
-        let mut group_scales = scales;
-        for (byte, min) in group_scales.iter_mut().zip(mins) {
-            *byte |= min << 4;
-        }
-        Block { group_scales, bit_pairs: k::pack_bit_pairs(&codes), scale, min }
+        let four_bits = |numbers: &[f32; 16]| {
+            let mut multiples = [0; 16];
+            let scale = search::multiples(numbers, &sums, 15, &mut multiples);
+            (F16::new(scale), multiples)
+        };
+        Block::new(values, codes, four_bits(&scales), four_bits(&mins))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::k::search::{EPSILON, nearest};
+use super::k::search::{self, EPSILON, nearest};
 use super::le::F16;
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::q4_0::first_extreme;
@@ -25,6 +25,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q3_k", Some(11))
     .shader(include_str!("../../wgsl/quant/q3_k.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -46,6 +47,25 @@ impl Block {
             *code = (*code | (high_bit << 2).cast_signed()) - 4;
         }
         codes
+    }
+
+    /// Codes of the search, made anew for the scales as they are stored.
+    fn fill(&mut self, values: &[f32], mut codes: [i8; 256]) {
+        let scales = self.scales();
+        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
+            let group_scale = self.scale.get() * f32::from(scales[j]);
+            if group_scale == 0.0 {
+                continue; // The reference keeps the codes of the search, although all of them mean 0.
+            }
+            for (code, &x) in codes.iter_mut().zip(values) {
+                *code = nearest(x / group_scale).clamp(-4, 3) as i8;
+            }
+        }
+        for (j, code) in codes.iter_mut().enumerate() {
+            *code += 4;
+            self.high_bits[j % 32] |= (*code >> 2).cast_unsigned() << (j / 32);
+        }
+        self.bit_pairs = k::pack_bit_pairs(&codes);
     }
 }
 
@@ -83,7 +103,7 @@ impl super::Encode for Block {
         let mut codes = [0; 256];
         let mut scales = [0.0; 16];
         for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            scales[j] = search(values, codes);
+            scales[j] = find(values, codes);
         }
         let extreme = first_extreme(&scales);
         let mut block = Block::zeroed();
@@ -93,21 +113,28 @@ impl super::Encode for Block {
                 pack_scales(&scales.map(|scale| nearest(inverse * scale).clamp(-32, 31) as i8));
             block.scale = F16::new(1.0 / inverse);
         }
-        let scales = block.scales();
+        block.fill(values, codes);
+        block
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        let energy = 2.0 * values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
+        let mut codes = [0; 256];
+        let (mut scales, mut sums) = ([0.0; 16], [0.0; 16]);
         for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let group_scale = block.scale.get() * f32::from(scales[j]);
-            if group_scale == 0.0 {
-                continue; // The reference keeps the codes of the search, although all of them mean 0.
-            }
-            for (code, &x) in codes.iter_mut().zip(values) {
-                *code = nearest(x / group_scale).clamp(-4, 3) as i8;
-            }
+            let mut weights = [0.0; 16];
+            search::weights(values, &importance[16 * j..], energy, &mut weights);
+            sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
+            scales[j] = search::symmetric_weighted(values, &weights, 4, codes);
         }
-        for (j, code) in codes.iter_mut().enumerate() {
-            *code += 4;
-            block.high_bits[j % 32] |= (*code >> 2).cast_unsigned() << (j / 32);
-        }
-        block.bit_pairs = k::pack_bit_pairs(&codes);
+        let mut multiples = [0; 16];
+        let scale = search::symmetric_weighted(&scales, &sums, 32, &mut multiples);
+        let mut block = Block::zeroed();
+        block.group_scales = pack_scales(&multiples);
+        block.scale = F16::new(scale);
+        block.fill(values, codes);
         block
     }
 }
@@ -126,7 +153,7 @@ fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
 /// Codes in -4..=3, and their scale of least error, where a value weighs its square: from those that map the first
 /// largest magnitude to -4, one code after the other is changed to what suits the others best, at most five times
 /// round. 0 for (almost) zeros. The float operations are in the reference's order. (ggml: `make_q3_quants`.)
-fn search(values: &[f32], codes: &mut [i8]) -> f32 {
+fn find(values: &[f32], codes: &mut [i8]) -> f32 {
     let extreme = first_extreme(values);
     if extreme.abs() < EPSILON {
         codes.fill(-4); // Never scaled: what the reference leaves as its biased code 0.

@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search;
 use super::le::F16;
 use super::parts::{self, Codes, Shuffle, Terms};
 use super::{Format, arms, panel, q8_0};
@@ -19,6 +20,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
     .shader(include_str!("../../wgsl/quant/q4_0.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
@@ -68,6 +70,16 @@ impl super::Encode for Block {
             *byte = code(values[j]) | code(values[j + 16]) << 4;
         }
         Block { scale: F16::new(scale), nibbles }
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], energy: f32) -> Self {
+        let (mut weights, mut codes) = ([0.0; 32], [0; 32]);
+        search::weights(values, importance, energy, &mut weights);
+        let scale = search::symmetric_weighted(values, &weights, 8, &mut codes);
+        let code = |j: usize| (codes[j] + 8).cast_unsigned();
+        Block { scale: F16::new(scale), nibbles: std::array::from_fn(|j| code(j) | code(j + 16) << 4) }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::{self, Steps};
 use super::le::F16;
 use super::parts::{self, Codes, Shuffle, Terms};
 use super::{Format, arms, panel, q4_0, q8_0, q8_1};
@@ -20,6 +21,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q4_1", Some(3))
     .shader(include_str!("../../wgsl/quant/q4_1.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_1::FORMAT, arms![terms; Block, q8_1::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
@@ -68,6 +70,17 @@ impl super::Encode for Block {
             *byte = code(values[j]) | code(values[j + 16]) << 4;
         }
         Block { scale: F16::new(scale), min: F16::new(min), nibbles }
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], energy: f32) -> Self {
+        let (mut weights, mut codes) = ([0.0; 32], [0; 32]);
+        search::weights(values, importance, energy, &mut weights);
+        let (scale, min) = search::affine(values, &weights, &Steps::fine(15), &mut codes);
+        let code = |j: usize| codes[j].cast_unsigned();
+        let nibbles = std::array::from_fn(|j| code(j) | code(j + 16) << 4);
+        Block { scale: F16::new(scale), min: F16::new(-min), nibbles }
     }
 }
 

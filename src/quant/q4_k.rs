@@ -23,6 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q4_k", Some(12))
     .shader(include_str!("../../wgsl/quant/q4_k.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -56,8 +57,20 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let steps = Steps { most: 15, first: -1.0, last: 20, error: |difference| difference * difference };
-        let block = k::encode_groups_of_32(values, &steps);
+        let error = |difference| difference * difference;
+        let steps = Steps { most: 15, first: -1.0, delta: 0.1, last: 20, error };
+        k::encode_groups_of_32(values, &steps).into()
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        k::encode_groups_of_32_weighted(values, importance, 15).into()
+    }
+}
+
+impl From<k::GroupsOf32> for Block {
+    fn from(block: k::GroupsOf32) -> Self {
         Block {
             scale: block.scale,
             min: block.min,

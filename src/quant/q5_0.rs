@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search;
 use super::le::{F16, U32};
 use super::parts::{self, Codes, Shuffle, Terms};
 use super::{Format, arms, panel, q4_0, q8_0};
@@ -20,6 +21,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_0", Some(6))
     .shader(include_str!("../../wgsl/quant/q5_0.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
@@ -61,8 +63,17 @@ impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
         let scale = q4_0::first_extreme(values) / -16.0;
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let code = |value: f32| q4_0::truncate(value * inverse + 16.5, 31.0, inverse);
-        let (high_bits, nibbles) = pack(values, code);
+        let (high_bits, nibbles) = pack(|j| q4_0::truncate(values[j] * inverse + 16.5, 31.0, inverse));
+        Block { scale: F16::new(scale), high_bits, nibbles }
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], energy: f32) -> Self {
+        let (mut weights, mut codes) = ([0.0; 32], [0; 32]);
+        search::weights(values, importance, energy, &mut weights);
+        let scale = search::symmetric_weighted(values, &weights, 16, &mut codes);
+        let (high_bits, nibbles) = pack(|j| (codes[j] + 16).cast_unsigned());
         Block { scale: F16::new(scale), high_bits, nibbles }
     }
 }
@@ -78,12 +89,12 @@ pub(super) fn unpack(high_bits: U32, nibbles: &[u8; 16]) -> [i8; 32] {
     codes
 }
 
-/// High bits and nibbles of 32 values whose codes, 0..=31, `code` gives.
-pub(super) fn pack(values: &[f32], code: impl Fn(f32) -> u8) -> (U32, [u8; 16]) {
+/// High bits and nibbles of 32 codes, 0..=31, which `code` gives.
+pub(super) fn pack(code: impl Fn(usize) -> u8) -> (U32, [u8; 16]) {
     let mut high_bits = 0;
     let mut nibbles = [0; 16];
     for (j, byte) in nibbles.iter_mut().enumerate() {
-        let (low, high) = (code(values[j]), code(values[j + 16]));
+        let (low, high) = (code(j), code(j + 16));
         *byte = low & 15 | high << 4;
         high_bits |= u32::from(low >> 4) << j | u32::from(high >> 4) << (j + 16);
     }

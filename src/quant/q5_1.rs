@@ -3,6 +3,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::search::{self, Steps};
 use super::le::{F16, U32};
 use super::parts::{Codes, Shuffle, Terms};
 use super::{Format, arms, panel, q4_0, q4_1, q5_0, q8_0, q8_1};
@@ -20,6 +21,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_1", Some(7))
     .shader(include_str!("../../wgsl/quant/q5_1.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_1::FORMAT, arms![terms; Block, q8_1::Block; dot, avx2])
     .panel(panel::terms::<Block>());
 
@@ -51,9 +53,19 @@ impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
         let (min, scale) = q4_1::range(values, 31.0);
         let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
-        let code = |value: f32| q4_0::truncate((value - min) * inverse + 0.5, 31.0, inverse);
-        let (high_bits, nibbles) = q5_0::pack(values, code);
+        let (high_bits, nibbles) =
+            q5_0::pack(|j| q4_0::truncate((values[j] - min) * inverse + 0.5, 31.0, inverse));
         Block { scale: F16::new(scale), min: F16::new(min), high_bits, nibbles }
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], energy: f32) -> Self {
+        let (mut weights, mut codes) = ([0.0; 32], [0; 32]);
+        search::weights(values, importance, energy, &mut weights);
+        let (scale, min) = search::affine(values, &weights, &Steps::fine(31), &mut codes);
+        let (high_bits, nibbles) = q5_0::pack(|j| codes[j].cast_unsigned());
+        Block { scale: F16::new(scale), min: F16::new(-min), high_bits, nibbles }
     }
 }
 

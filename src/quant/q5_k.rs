@@ -23,6 +23,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q5_k", Some(13))
     .shader(include_str!("../../wgsl/quant/q5_k.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -67,8 +68,20 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let steps = Steps { most: 31, first: -0.5, last: 15, error: |difference| difference * difference };
-        let block = k::encode_groups_of_32(values, &steps);
+        let error = |difference| difference * difference;
+        let steps = Steps { most: 31, first: -0.5, delta: 0.1, last: 15, error };
+        k::encode_groups_of_32(values, &steps).into()
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        k::encode_groups_of_32_weighted(values, importance, 31).into()
+    }
+}
+
+impl From<k::GroupsOf32> for Block {
+    fn from(block: k::GroupsOf32) -> Self {
         let mut high_bits = [0; 32];
         for (j, code) in block.codes.iter().enumerate() {
             high_bits[j % 32] |= (code.cast_unsigned() >> 4) << (j / 32);

@@ -25,6 +25,7 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q6_k", Some(14))
     .shader(include_str!("../../wgsl/quant/q6_k.wgsl"))
     .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; dot, avx2])
     .panel(panel::scaled::<Block>());
 
@@ -75,12 +76,26 @@ impl Scaled for Block {
 }
 
 impl super::Encode for Block {
-    /// The group scale of largest magnitude becomes -128.
     fn encode(values: &[f32]) -> Self {
+        Block::of(values, |_, values, codes| search::symmetric(values, 32, codes))
+    }
+}
+
+impl super::EncodeWeighted for Block {
+    fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
+        Block::of(values, |group, values, codes| {
+            search::symmetric_weighted(values, &importance[16 * group..], 32, codes)
+        })
+    }
+}
+
+impl Block {
+    /// `find` gives the codes and the scale of a group. The group scale of largest magnitude becomes -128.
+    fn of(values: &[f32], find: impl Fn(usize, &[f32], &mut [i8]) -> f32) -> Self {
         let mut codes = [0; 256];
         let mut scales = [0.0; 16];
         for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            scales[j] = search::symmetric(values, 32, codes);
+            scales[j] = find(j, values, codes);
         }
         let extreme = first_extreme(&scales);
         if extreme.abs() < search::EPSILON {

@@ -131,6 +131,11 @@ pub(super) fn cutting(name: &str) -> Result<Cutting> {
     Ok(Cutting { normal, steps, whole_words: row.whole_words, adds_bos: row.adds_bos })
 }
 
+/// One name of each row.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|row| row.names[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

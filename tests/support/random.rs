@@ -40,19 +40,19 @@ pub fn random_weights(architecture: &str, format: &str, hidden: usize) -> Weight
     for (name, value) in [
         ("*.block_count", 2),
         ("*.context_length", 4096),
-        ("*.embedding_length", hidden as u64),
-        ("*.feed_forward_length", hidden as u64),
-        ("*.attention.head_count", heads as u64),
-        ("*.attention.head_count_kv", kv_heads as u64),
+        ("*.embedding_length", hidden as u32),
+        ("*.feed_forward_length", hidden as u32),
+        ("*.attention.head_count", heads as u32),
+        ("*.attention.head_count_kv", kv_heads as u32),
         ("*.attention.key_length", 32),
         ("*.attention.sliding_window_pattern", 2),
     ] {
-        key(name, Value::Unsigned(value));
+        key(name, Value::U32(value));
     }
     if architecture == "gemma3" {
-        key("*.attention.sliding_window", Value::Unsigned(24));
+        key("*.attention.sliding_window", Value::U32(24));
     }
-    key("*.attention.layer_norm_rms_epsilon", Value::Float(1e-6));
+    key("*.attention.layer_norm_rms_epsilon", Value::F32(1e-6));
 
     let mut seed = 0;
     let mut add = |name: String, shape: &[usize]| {

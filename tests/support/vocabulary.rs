@@ -31,11 +31,11 @@ pub fn texts<T: AsRef<str>>(texts: &[T]) -> Value {
 }
 
 pub fn numbers(numbers: &[i64]) -> Value {
-    Value::Array(Array::Signed(numbers.to_vec()))
+    Value::Array(Array::I64(numbers.to_vec()))
 }
 
 pub fn floats(floats: &[f64]) -> Value {
-    Value::Array(Array::Float(floats.to_vec()))
+    Value::Array(Array::F64(floats.to_vec()))
 }
 
 /// Metadata with `tokenizer.ggml.` before every key.
@@ -72,8 +72,8 @@ pub fn sentencepiece(tokens: &[(&str, f64)]) -> Metadata {
         ("tokens", texts(&spellings)),
         ("scores", floats(&all.iter().map(|&(_, score, _)| score).collect::<Vec<_>>())),
         ("token_type", numbers(&all.iter().map(|&(.., kind)| kind).collect::<Vec<_>>())),
-        ("bos_token_id", Value::Unsigned(1)),
-        ("eos_token_id", Value::Unsigned(2)),
+        ("bos_token_id", Value::U32(1)),
+        ("eos_token_id", Value::U32(2)),
     ])
 }
 
@@ -105,7 +105,7 @@ pub fn unigram_metadata() -> Metadata {
         ("tokens", texts(&tokens)),
         ("scores", floats(&scores)),
         ("token_type", numbers(&[3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1])),
-        ("eos_token_id", Value::Unsigned(1)),
+        ("eos_token_id", Value::U32(1)),
     ])
 }
 

@@ -79,7 +79,7 @@ impl Input {
 
 impl Source<'_> {
     /// Row `row`, in `scratch` if it is not there already.
-    fn row<'s>(&'s self, isa: Isa, row: usize, scratch: &'s mut [f32]) -> &'s [f32] {
+    pub(super) fn row<'s>(&'s self, isa: Isa, row: usize, scratch: &'s mut [f32]) -> &'s [f32] {
         match self {
             Source::Plain(x) => return x.row(row),
             Source::Normed(x, norm) => rows::norm(isa, scratch, x.row(row), norm),

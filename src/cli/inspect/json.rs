@@ -59,23 +59,28 @@ fn tensor((name, entry): (&String, &Entry)) -> Json {
 
 fn value(value: &Value, full: bool) -> Json {
     match value {
-        Value::Unsigned(value) => (*value).into(),
-        Value::Signed(value) => (*value).into(),
-        Value::Float(value) => number(*value),
         Value::Bool(value) => (*value).into(),
         Value::String(text) => text.as_str().into(),
         Value::Array(values) => array(values, full),
+        numeric => match numeric.integer() {
+            Some(integer) => whole(integer),
+            None => number(numeric.float().unwrap_or(f64::NAN)),
+        },
     }
 }
 
 fn array(values: &Array, full: bool) -> Json {
+    if let Some(values) = values.integers() {
+        return list("integer", values, full, whole);
+    }
+    if let Some(values) = values.floats() {
+        return list("float", values, full, number);
+    }
     match values {
-        Array::Unsigned(values) => list("unsigned", values.iter(), full, |value| (*value).into()),
-        Array::Signed(values) => list("signed", values.iter(), full, |value| (*value).into()),
-        Array::Float(values) => list("float", values.iter(), full, |value| number(*value)),
         Array::Bool(values) => list("bool", values.iter(), full, |value| (*value).into()),
         Array::String(values) => list("string", values.iter(), full, Json::from),
         Array::Array(values) => list("array", values.iter(), full, |value| array(value, full)),
+        _ => Json::Null, // Numbers were above.
     }
 }
 
@@ -91,6 +96,11 @@ fn list<T>(
     }
     let first: Json = values.take(SHORT).map(json).collect();
     json!({"type": kind, "len": len, "first": first})
+}
+
+/// Metadata has at most 64 bits, with or without a sign.
+fn whole(integer: i128) -> Json {
+    u64::try_from(integer).map_or_else(|_| (integer as i64).into(), Json::from)
 }
 
 /// NaN and the infinities, which JSON lacks, become null.

@@ -102,23 +102,28 @@ fn tensor_rows(weights: &Weights, full: bool) -> Vec<Row> {
 
 fn value(value: &Value, full: bool) -> String {
     match value {
-        Value::Unsigned(value) => value.to_string(),
-        Value::Signed(value) => value.to_string(),
-        Value::Float(value) => number(*value),
         Value::Bool(value) => value.to_string(),
         Value::String(text) => cut(text, full),
         Value::Array(values) => array(values, full),
+        numeric => match numeric.integer() {
+            Some(integer) => integer.to_string(),
+            None => number(numeric.float().unwrap_or(f64::NAN)),
+        },
     }
 }
 
 fn array(values: &Array, full: bool) -> String {
+    if let Some(values) = values.integers() {
+        return list(values, full, |value| value.to_string());
+    }
+    if let Some(values) = values.floats() {
+        return list(values, full, number);
+    }
     match values {
-        Array::Unsigned(values) => list(values.iter(), full, u64::to_string),
-        Array::Signed(values) => list(values.iter(), full, i64::to_string),
-        Array::Float(values) => list(values.iter(), full, |value| number(*value)),
         Array::Bool(values) => list(values.iter(), full, bool::to_string),
         Array::String(values) => list(values.iter(), full, |text| format!("\"{}\"", cut(text, full))),
         Array::Array(values) => list(values.iter(), full, |values| array(values, full)),
+        _ => String::new(), // Numbers were above.
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
-/// What an array may take in memory beyond the length of its file. Numbers are widened to 8 bytes and an array in an
-/// array takes 32, so that an array may outgrow the bytes it was read from; no real vocabulary comes near this.
+/// What an array may take in memory beyond the length of its file. An array in an array takes 12 bytes there and 32 here,
+/// so that an array may outgrow the bytes it was read from; no real vocabulary comes near this.
 const WIDENED_BEYOND_FILE: usize = 1 << 20;
 
 /// A position in a file.

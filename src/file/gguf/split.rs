@@ -31,22 +31,22 @@ impl Split {
 }
 
 /// A file name as `gguf-split` makes them.
-struct PartName<'a> {
-    base: &'a str,
+pub(super) struct PartName<'a> {
+    pub base: &'a str,
     /// Counted from 1.
-    number: u64,
-    count: u64,
+    pub number: u64,
+    pub count: u64,
 }
 
 impl<'a> PartName<'a> {
-    fn parse(name: &'a str) -> Option<PartName<'a>> {
+    pub fn parse(name: &'a str) -> Option<PartName<'a>> {
         let rest = name.strip_suffix(".gguf")?;
         let (rest, count) = rest.rsplit_once("-of-")?;
         let (base, number) = rest.rsplit_once('-')?;
         Some(PartName { base, number: five_digits(number)?, count: five_digits(count)? })
     }
 
-    fn part(&self, number: u64) -> String {
+    pub fn part(&self, number: u64) -> String {
         format!("{}-{number:05}-of-{:05}.gguf", self.base, self.count)
     }
 }

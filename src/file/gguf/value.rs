@@ -1,4 +1,4 @@
-//! Metadata values: 13 types, scalars and arrays of them. Integers are widened to 64 bits, floats to f64.
+//! Metadata values: 13 types, scalars and arrays of them.
 
 use super::cursor::Cursor;
 use crate::error::Result;
@@ -29,11 +29,18 @@ pub(super) fn read(r: &mut Cursor) -> Result<Value> {
     }
     // A scalar is stored like an array of one value without the length.
     Ok(match read_values(r, kind, 1, 0)? {
-        Array::Unsigned(values) => Value::Unsigned(values[0]),
-        Array::Signed(values) => Value::Signed(values[0]),
-        Array::Float(values) => Value::Float(values[0]),
+        Array::U8(values) => Value::U8(values[0]),
+        Array::I8(values) => Value::I8(values[0]),
+        Array::U16(values) => Value::U16(values[0]),
+        Array::I16(values) => Value::I16(values[0]),
+        Array::U32(values) => Value::U32(values[0]),
+        Array::I32(values) => Value::I32(values[0]),
+        Array::F32(values) => Value::F32(values[0]),
         Array::Bool(values) => Value::Bool(values[0]),
         array @ (Array::String(_) | Array::Array(_)) => Value::Array(array),
+        Array::U64(values) => Value::U64(values[0]),
+        Array::I64(values) => Value::I64(values[0]),
+        Array::F64(values) => Value::F64(values[0]),
     })
 }
 
@@ -48,13 +55,13 @@ fn read_array(r: &mut Cursor, depth: u32) -> Result<Array> {
 
 fn read_values(r: &mut Cursor, kind: u32, count: u64, depth: u32) -> Result<Array> {
     Ok(match kind {
-        0 => Array::Unsigned(r.numbers(count, |b| u8::from_le_bytes(b).into())?),
-        1 => Array::Signed(r.numbers(count, |b| i8::from_le_bytes(b).into())?),
-        2 => Array::Unsigned(r.numbers(count, |b| u16::from_le_bytes(b).into())?),
-        3 => Array::Signed(r.numbers(count, |b| i16::from_le_bytes(b).into())?),
-        4 => Array::Unsigned(r.numbers(count, |b| u32::from_le_bytes(b).into())?),
-        5 => Array::Signed(r.numbers(count, |b| i32::from_le_bytes(b).into())?),
-        6 => Array::Float(r.numbers(count, |b| f32::from_le_bytes(b).into())?),
+        0 => Array::U8(r.numbers(count, u8::from_le_bytes)?),
+        1 => Array::I8(r.numbers(count, i8::from_le_bytes)?),
+        2 => Array::U16(r.numbers(count, u16::from_le_bytes)?),
+        3 => Array::I16(r.numbers(count, i16::from_le_bytes)?),
+        4 => Array::U32(r.numbers(count, u32::from_le_bytes)?),
+        5 => Array::I32(r.numbers(count, i32::from_le_bytes)?),
+        6 => Array::F32(r.numbers(count, f32::from_le_bytes)?),
         7 => Array::Bool(read_bools(r, count)?),
         STRING => Array::String(read_texts(r, count)?),
         ARRAY => {
@@ -64,9 +71,9 @@ fn read_values(r: &mut Cursor, kind: u32, count: u64, depth: u32) -> Result<Arra
             }
             Array::Array(arrays)
         }
-        10 => Array::Unsigned(r.numbers(count, u64::from_le_bytes)?),
-        11 => Array::Signed(r.numbers(count, i64::from_le_bytes)?),
-        12 => Array::Float(r.numbers(count, f64::from_le_bytes)?),
+        10 => Array::U64(r.numbers(count, u64::from_le_bytes)?),
+        11 => Array::I64(r.numbers(count, i64::from_le_bytes)?),
+        12 => Array::F64(r.numbers(count, f64::from_le_bytes)?),
         _ => return Err(r.error("type", format!("value type {kind} is unknown, GGUF has 0 to 12"))),
     })
 }

@@ -94,7 +94,7 @@ impl Config {
             }
         }
         if let (Some(dim), Some(part)) = (self.head_dim(), self.number("partial_rotary_factor")) {
-            keys.set("rope.dimension_count", Value::Unsigned((dim * part) as u64));
+            keys.set("rope.dimension_count", Value::U32((dim * part) as u32));
         }
     }
 
@@ -109,7 +109,7 @@ impl Config {
 
     fn attention(&self, keys: &mut Keys) {
         if let Some(scalar) = self.number("query_pre_attn_scalar") {
-            keys.set("attention.scale", Value::Float(1.0 / scalar.sqrt()));
+            keys.set("attention.scale", Value::F32((1.0 / scalar.sqrt()) as f32));
         }
         if let Some(window) = self.get("sliding_window").and_then(value)
             && self.get("use_sliding_window") != Some(&Json::Bool(false))
@@ -159,11 +159,11 @@ struct Keys<'a> {
 impl Keys<'_> {
     /// Sets `key` unless it is set.
     fn set(&mut self, key: &str, value: Value) {
-        self.metadata.0.entry(format!("{}.{key}", self.name)).or_insert(value);
+        self.metadata.0.entry(format!("{}.{key}", self.name)).or_insert(typed(key, value));
     }
 
     fn replace(&mut self, key: &str, value: Value) {
-        self.metadata.0.insert(format!("{}.{key}", self.name), value);
+        self.metadata.0.insert(format!("{}.{key}", self.name), typed(key, value));
     }
 
     fn copy(&mut self, from: &Map<String, Json>, table: &[(&str, &str)]) {
@@ -183,15 +183,38 @@ impl Keys<'_> {
     }
 }
 
-/// A JSON value as metadata; `None` for null, objects and arrays of several types.
+/// GGUF's readers want floats under these keys; in config.json they may be whole numbers.
+static FLOATS: &[&str] = &[
+    "attention.layer_norm_rms_epsilon",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "rope.scaling.factor",
+    "rope.scaling.low_freq_factor",
+    "rope.scaling.high_freq_factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+];
+
+fn typed(key: &str, value: Value) -> Value {
+    match value.integer() {
+        Some(integer) if FLOATS.contains(&key) => Value::F32(integer as f32),
+        _ => value,
+    }
+}
+
+/// A JSON value as metadata, in the types that GGUF's converters write: 32 bits where they do. `None` for null, objects
+/// and arrays of several types.
 pub(super) fn value(json: &Json) -> Option<Value> {
     Some(match json {
         Json::Bool(value) => Value::Bool(*value),
         Json::String(text) => Value::String(text.clone()),
         Json::Number(number) => match (number.as_u64(), number.as_i64()) {
-            (Some(value), _) => Value::Unsigned(value),
-            (None, Some(value)) => Value::Signed(value),
-            (None, None) => Value::Float(number.as_f64()?),
+            (Some(value), _) => u32::try_from(value).map_or(Value::U64(value), Value::U32),
+            (None, Some(value)) => i32::try_from(value).map_or(Value::I64(value), Value::I32),
+            (None, None) => Value::F32(number.as_f64()? as f32),
         },
         Json::Array(values) => Value::Array(array(values)?),
         Json::Null | Json::Object(_) => return None,
@@ -200,12 +223,12 @@ pub(super) fn value(json: &Json) -> Option<Value> {
 
 fn array(values: &[Json]) -> Option<Array> {
     let texts = || values.iter().map(Json::as_str).collect::<Option<_>>();
-    let unsigned = || values.iter().map(Json::as_u64).collect::<Option<_>>();
-    let floats = || values.iter().map(Json::as_f64).collect::<Option<_>>();
+    let unsigned = || values.iter().map(|value| u32::try_from(value.as_u64()?).ok()).collect::<Option<_>>();
+    let floats = || values.iter().map(|value| Some(value.as_f64()? as f32)).collect::<Option<_>>();
     let bools = || values.iter().map(Json::as_bool).collect::<Option<_>>();
     unsigned()
-        .map(Array::Unsigned)
-        .or_else(|| floats().map(Array::Float))
+        .map(Array::U32)
+        .or_else(|| floats().map(Array::F32))
         .or_else(|| texts().map(Array::String))
         .or_else(|| bools().map(Array::Bool))
 }

@@ -1,0 +1,223 @@
+//! `hadal quantize`: a file of other formats from a model file.
+
+use std::io::{Write, stderr, stdout};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hadal::convert::for_gguf;
+use hadal::engine::Interrupt;
+use hadal::file::Weights;
+use hadal::quant::Format;
+use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Run, Settings, Start};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::interrupt::{self, Guard, Interrupted};
+use super::table::{Row, escaped, grouped, table};
+use super::value;
+
+/// Make a smaller file of a model
+#[derive(Args, Debug)]
+pub struct Quantize {
+    /// The model: a GGUF file (any part of a split one) or a Hugging Face folder
+    source: PathBuf,
+
+    /// Recipe or format: q4_k_m, q8_0, iq4_xs, ... (see `hadal formats`)
+    #[arg(short, long, value_name = "TYPE", value_parser = value::recipe, required_unless_present = "target_bpw")]
+    r#type: Option<Recipe>,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
+
+    /// A format for tensors whose name matches; may be given several times, the first that matches counts
+    #[arg(long, value_name = "REGEX=TYPE", value_parser = value::tensor_type)]
+    tensor_type: Vec<(NamePattern, &'static Format)>,
+
+    /// Format of the output matrix
+    #[arg(long, visible_alias = "output-tensor-type", value_name = "TYPE", value_parser = value::weight_format)]
+    output_type: Option<&'static Format>,
+
+    /// Format of the token embedding
+    #[arg(long, value_name = "TYPE", value_parser = value::weight_format)]
+    token_embedding_type: Option<&'static Format>,
+
+    /// Choose formats so that the file has at most this many bits per weight
+    #[arg(long, value_name = "BITS", value_parser = value::bits)]
+    target_bpw: Option<f64>,
+
+    /// Importance of columns, as `llama-imatrix` or `hadal imatrix` writes it
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+
+    /// One format for all matrices, without the recipe's exceptions
+    #[arg(long)]
+    pure: bool,
+
+    /// Split the result where the source is split
+    #[arg(long)]
+    keep_split: bool,
+
+    /// Split the result into files of at most this size, like 2G or 300M
+    #[arg(long, value_name = "SIZE", value_parser = value::split_size, conflicts_with = "keep_split")]
+    split_max_size: Option<u64>,
+
+    /// Fail if a tensor's rows do not fit its format, instead of taking the next best one
+    #[arg(long)]
+    strict: bool,
+
+    /// Print what would be made and make nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Go on where an earlier run was stopped
+    #[arg(long, conflicts_with = "dry_run")]
+    resume: bool,
+
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", value_parser = value::count)]
+    threads: Option<usize>,
+}
+
+/// Plans, tells what is not as asked, and writes.
+pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
+    let weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
+    let mut plan = Plan::new(&weights, &arguments.settings(), imatrix.as_ref())?;
+    if arguments.keep_split {
+        plan.keep_split()?;
+    }
+    if let Some(limit) = arguments.split_max_size {
+        plan.file.split(limit);
+    }
+    if arguments.dry_run {
+        let page = table(&rows(&plan), &[3, 4]) + &total(&plan)?;
+        return Ok(stdout().write_all(page.as_bytes())?);
+    }
+    let output = arguments.output.as_deref().expect("clap asks for it");
+    make(&plan, output, arguments.threads, arguments.resume)
+}
+
+/// Tells what is not as asked, writes the file and tells its size.
+pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) -> anyhow::Result<()> {
+    tell(&notes(plan));
+    interrupt::listen()?;
+    let start = if resume { Start::Resume } else { Start::Anew };
+    write(Run::new(plan, output, threads, start)?, plan)?;
+    Ok(stdout().write_all(total(plan)?.as_bytes())?)
+}
+
+impl Quantize {
+    fn settings(&self) -> Settings {
+        Settings {
+            pure: self.pure,
+            output: self.output_type,
+            embedding: self.token_embedding_type,
+            tensors: self.tensor_type.clone(),
+            target_bpw: self.target_bpw,
+            strict: self.strict,
+            ..Settings::new(self.r#type)
+        }
+    }
+}
+
+/// Runs all steps, with a bar and an end for Ctrl-C that loses nothing.
+fn write(mut run: Run, plan: &Plan) -> anyhow::Result<()> {
+    let interrupt = Interrupt::default();
+    let guard = Guard::new(interrupt.clone());
+    let progress = ProgressBar::new(plan.weights());
+    let style = "{msg:28!} {wide_bar} {percent:>3} %, {eta} left";
+    progress.set_style(ProgressStyle::with_template(style)?);
+    let done = run.done();
+    progress.set_position(plan.conversions[..done].iter().map(Conversion::weights).sum());
+    progress.reset_eta();
+    let next = |done: usize| plan.conversions.get(done).map_or(String::new(), |next| escaped(&next.name));
+    progress.set_message(next(done));
+    while let Some(step) = run.next() {
+        progress.inc(step?.weights());
+        progress.set_message(next(run.done()));
+        if interrupt.take() {
+            progress.finish_and_clear();
+            let done = run.done();
+            run.pause()?;
+            tell(&[format!("stopped after {done} of {} tensors: --resume goes on", plan.conversions.len())]);
+            return Err(Interrupted.into());
+        }
+    }
+    progress.finish_and_clear();
+    drop(guard);
+    Ok(run.finish()?)
+}
+
+/// A line a tensor: what it is, what it becomes.
+fn rows(plan: &Plan) -> Vec<Row> {
+    let mut rows =
+        vec![["tensor", "shape", "from → to", "bytes", "bits/weight", ""].map(String::from).to_vec()];
+    let row = |conversion: &Conversion| {
+        let shape: Vec<_> = conversion.shape.iter().map(usize::to_string).collect();
+        let types = match conversion.to {
+            Some(_) => format!("{} → {}", conversion.from, conversion.type_name()),
+            None => conversion.from.clone(),
+        };
+        vec![
+            escaped(&conversion.name),
+            shape.join(" × "),
+            types,
+            grouped(conversion.bytes),
+            format!("{:.3}", conversion.bytes as f64 * 8.0 / conversion.weights().max(1) as f64),
+            conversion.replaced.map_or_else(String::new, |wanted| format!("instead of {}", wanted.name)),
+        ]
+    };
+    rows.extend(plan.conversions.iter().map(row));
+    rows
+}
+
+/// Sizes of all together.
+fn total(plan: &Plan) -> hadal::Result<String> {
+    let replaced = plan.replaced().count();
+    let replaced = match replaced {
+        0 => String::new(),
+        _ => format!(", {replaced} tensors of another format than asked for"),
+    };
+    let files = match plan.file.parts.len() {
+        1 => String::new(),
+        parts => format!(" in {parts} files"),
+    };
+    Ok(format!(
+        "{} weights, {} bytes{files}, {:.3} bits per weight{replaced}\n",
+        grouped(plan.weights()),
+        grouped(plan.file.bytes()?),
+        plan.bits_per_weight()
+    ))
+}
+
+/// What is not as one might think.
+fn notes(plan: &Plan) -> Vec<String> {
+    let mut notes = Vec::new();
+    let again = plan.requantized();
+    if again > 0 {
+        notes.push(format!(
+            "{again} tensors are quantized already and lose accuracy twice: a file of f16 or bf16 is a better source"
+        ));
+    }
+    notes.extend(plan.replaced().map(|conversion| {
+        let wanted = conversion.replaced.map_or("", |format| format.name);
+        let columns = conversion.shape.last().copied().unwrap_or(1);
+        let name = escaped(&conversion.name);
+        format!("{name}: {} instead of {wanted}, rows of {columns}", conversion.type_name().to_lowercase())
+    }));
+    if let Some(imatrix) = plan.imatrix {
+        let without = |conversion: &&Conversion| {
+            conversion.to.is_some_and(|to| to.block_len > 1) && imatrix.columns(&conversion.name).is_none()
+        };
+        let names = plan.conversions.iter().filter(without).map(|conversion| escaped(&conversion.name));
+        notes.extend(names.map(|name| format!("{name}: no importance")));
+    }
+    notes
+}
+
+/// On standard error; nothing can be done if that fails.
+fn tell(notes: &[String]) {
+    for note in notes {
+        let _ = writeln!(stderr(), "note: {note}");
+    }
+}

@@ -1,0 +1,118 @@
+//! Importance from a text: a backend that runs a model on the CPU and adds up the squares of what its matrices read.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indexmap::IndexMap;
+
+use super::imatrix::{Imatrix, Sums};
+use crate::backend::cpu::Cpu;
+use crate::backend::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
+use crate::cache::LayerCache;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Inputs of one matrix so far.
+#[derive(Clone, Debug)]
+struct Inputs {
+    /// Sums of squares of each column.
+    squares: Vec<f64>,
+    /// Inputs.
+    count: u64,
+}
+
+/// A CPU that looks on.
+#[derive(Debug)]
+pub struct Collector {
+    cpu: Cpu,
+    inputs: Mutex<IndexMap<String, Inputs>>,
+}
+
+impl Collector {
+    /// Looks on at `cpu`.
+    pub fn new(cpu: Cpu) -> Collector {
+        Collector { cpu, inputs: Mutex::default() }
+    }
+
+    /// What was seen so far of the matrices of layers: as `llama-imatrix` does, not of the output matrix.
+    pub fn imatrix(&self) -> Imatrix {
+        let inputs = self.inputs();
+        let layers = inputs.iter().filter(|(name, _)| name.starts_with("blk."));
+        let entries = layers.map(|(name, inputs)| {
+            let squares = inputs.squares.iter().map(|&sum| sum as f32).collect();
+            (name.clone(), Sums::new(squares, vec![inputs.count as f32]))
+        });
+        Imatrix { entries: entries.collect(), ..Imatrix::default() }
+    }
+
+    /// The sums are whole whatever panics while they are locked.
+    fn inputs(&self) -> MutexGuard<'_, IndexMap<String, Inputs>> {
+        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Layers of one source share its sums.
+    fn look(&self, source: Source, layers: &[&Linear]) {
+        let mut squares = vec![0.0f64; source.columns()];
+        self.cpu.each_source_row(source, |row| {
+            for (sum, &value) in squares.iter_mut().zip(row) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+        });
+        let mut inputs = self.inputs();
+        for layer in layers {
+            let known = inputs.entry(layer.weight.name().to_owned());
+            let known = known.or_insert_with(|| Inputs { squares: vec![0.0; squares.len()], count: 0 });
+            known.squares.iter_mut().zip(&squares).for_each(|(known, new)| *known += new);
+            known.count += source.rows() as u64;
+        }
+    }
+}
+
+impl Backend for Collector {
+    fn blank(&self, rows: usize, columns: usize) -> Hidden {
+        self.cpu.blank(rows, columns)
+    }
+
+    fn embed(&self, table: &Tensor, tokens: &[u32], scale: f32) -> Result<Hidden> {
+        self.cpu.embed(table, tokens, scale)
+    }
+
+    fn linear(&self, source: Source, layers: &[&Linear], out: &mut [Hidden]) -> Result<()> {
+        self.look(source, layers);
+        self.cpu.linear(source, layers, out)
+    }
+
+    fn add_linear(
+        &self,
+        x: &mut Hidden,
+        source: Source,
+        layer: &Linear,
+        norm: Option<&RmsNorm>,
+    ) -> Result<()> {
+        self.look(source, &[layer]);
+        self.cpu.add_linear(x, source, layer, norm)
+    }
+
+    fn append(
+        &self,
+        cache: &mut LayerCache,
+        rows: &mut Heads,
+        norms: [Option<&RmsNorm>; 2],
+        rotation: &Rotation,
+    ) -> Result<()> {
+        self.cpu.append(cache, rows, norms, rotation)
+    }
+
+    fn attention(
+        &self,
+        query: &Hidden,
+        cache: &LayerCache,
+        at: Span,
+        shape: AttentionShape,
+    ) -> Result<Hidden> {
+        self.cpu.attention(query, cache, at, shape)
+    }
+
+    fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()> {
+        self.cpu.softcap(x, cap)
+    }
+}

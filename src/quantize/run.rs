@@ -1,0 +1,224 @@
+//! The work: each tensor is decoded row by row, encoded on all cores and written.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::journal::Journal;
+use super::{Conversion, Plan};
+use crate::backend::cpu::pool::Pool;
+use crate::convert::RowOrder;
+use crate::error::{Error, Result};
+use crate::file::Entry;
+use crate::file::gguf::Writer;
+use crate::quant::Format;
+
+/// Where the work begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the first tensor, whatever an earlier run left.
+    Anew,
+    /// Where an earlier run of the same plan was stopped, or at the first tensor if there was none.
+    Resume,
+}
+
+/// The conversion of a file, one tensor a step. Dropped before [`Run::finish`] it can be resumed.
+#[derive(Debug)]
+pub struct Run<'a> {
+    plan: &'a Plan<'a>,
+    writer: Writer<'a>,
+    journal: Journal,
+    journal_path: PathBuf,
+    pool: Pool,
+}
+
+impl<'a> Run<'a> {
+    /// Begins to write `path` with `threads` threads, by default one a core.
+    ///
+    /// # Errors
+    /// [`Error::File`] if `path` is a part of the source, or if another source was begun there and is to be resumed;
+    /// those of [`Writer::create`]; [`Error::Option`] if the system refuses the threads.
+    pub fn new(plan: &'a Plan, path: &Path, threads: Option<usize>, start: Start) -> Result<Run<'a>> {
+        refuse_source(plan, path)?;
+        let pool = pool(threads)?;
+        let journal_path = Journal::path(&plan.file.paths(path)[0]);
+        let mut journal = Journal::new(plan);
+        let mut resumed = None;
+        if start == Start::Resume
+            && let Some(earlier) = Journal::read(&journal_path)?
+        {
+            journal.continue_from(&earlier, &journal_path)?;
+            resumed = Writer::resume(path, &plan.file, journal.tensors())?;
+        }
+        let mut writer = match resumed {
+            Some(writer) => writer,
+            None => {
+                journal.restart();
+                Writer::create(path, &plan.file)?
+            }
+        };
+        writer.keep();
+        Ok(Run { plan, writer, journal, journal_path, pool })
+    }
+
+    /// Tensors that are done.
+    pub fn done(&self) -> usize {
+        self.writer.done()
+    }
+
+    /// Gives the files their names.
+    ///
+    /// # Errors
+    /// Those of [`Writer::finish`].
+    pub fn finish(self) -> Result<()> {
+        self.writer.finish()?;
+        Journal::remove(&self.journal_path);
+        Ok(())
+    }
+
+    /// Leaves everything on the disk, to be resumed. Without it up to a second's work would be done again.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn pause(mut self) -> Result<()> {
+        let start = Instant::now();
+        self.writer.sync()?;
+        self.journal.write(&self.journal_path, self.writer.done(), start)
+    }
+
+    fn step(&mut self, index: usize) -> Result<&'a Conversion> {
+        let conversion = &self.plan.conversions[index];
+        let entry = &self.plan.weights.tensors[index];
+        let importance = self.plan.imatrix.and_then(|imatrix| imatrix.columns(&conversion.name));
+        let order = RowOrder::of(self.plan.weights, &conversion.name);
+        let bytes = convert(&self.pool, entry, conversion, importance, order)?;
+        self.writer.tensor(&bytes)?;
+        if self.journal.is_due() {
+            // The journal may not say more than what is on the disk.
+            let start = Instant::now();
+            self.writer.sync()?;
+            self.journal.write(&self.journal_path, self.writer.done(), start)?;
+        }
+        Ok(conversion)
+    }
+}
+
+impl<'a> Iterator for Run<'a> {
+    type Item = Result<&'a Conversion>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let index = self.done();
+        (index < self.plan.conversions.len()).then(|| self.step(index))
+    }
+}
+
+/// Bytes of the tensor as the file will have them.
+fn convert<'a>(
+    pool: &Pool,
+    entry: &'a Entry,
+    conversion: &Conversion,
+    importance: Option<&[f32]>,
+    order: Option<RowOrder>,
+) -> Result<Cow<'a, [u8]>> {
+    let (Some(from), to) = (entry.format, conversion.to.or(entry.format)) else {
+        return Ok(Cow::Borrowed(&entry.data));
+    };
+    let to = to.expect("as there is one to begin with");
+    if conversion.to.is_none() && order.is_none() {
+        return Ok(Cow::Borrowed(&entry.data));
+    }
+    let columns = match (&entry.shape[..], order) {
+        // Rows of a bias are single numbers.
+        ([_], Some(_)) => 1,
+        (shape, _) => shape.last().copied().unwrap_or(1),
+    };
+    let rows =
+        Rows { from, to, columns, count: conversion.weights() as usize / columns.max(1), importance, order };
+    rows.encode(pool, &entry.data).map(Cow::Owned).map_err(|error| match error {
+        Error::NonFinite { index, value, .. } => {
+            let (row, column) = (index / columns, index % columns);
+            Error::tensor(
+                &conversion.name,
+                format!("row {row}, column {column} is {value}, no finite number"),
+            )
+        }
+        other => Error::tensor(&conversion.name, other.to_string()),
+    })
+}
+
+/// Rows of one format that become rows of another.
+struct Rows<'a> {
+    from: &'static Format,
+    to: &'static Format,
+    columns: usize,
+    count: usize,
+    /// Of every column; of several matrices (experts) one after the other.
+    importance: Option<&'a [f32]>,
+    order: Option<RowOrder>,
+}
+
+impl Rows<'_> {
+    fn encode(&self, pool: &Pool, bytes: &[u8]) -> Result<Vec<u8>> {
+        /// Weights that take some milliseconds.
+        const WEIGHTS_A_PART: usize = 64 * 1024;
+        let row_bytes = self.to.bytes_for(self.columns)?;
+        let mut out = vec![0; row_bytes * self.count];
+        if out.is_empty() {
+            return Ok(out);
+        }
+        let mut scratch = vec![0.0; self.columns * pool.threads()];
+        let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+        let per_part = WEIGHTS_A_PART.div_ceil(self.columns);
+        pool.chunks_with(&mut scratch, &mut out, row_bytes, per_part, |values, row, out| {
+            if let Err(error) = self.encode_row(bytes, values, row, out) {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                // The first row in order is told, whichever thread was first.
+                if failed.as_ref().is_none_or(|(first, _)| row < *first) {
+                    *failed = Some((row, error));
+                }
+            }
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(out),
+            Some((row, Error::NonFinite { format, index, value })) => {
+                Err(Error::NonFinite { format, index: row * self.columns + index, value })
+            }
+            Some((_, error)) => Err(error),
+        }
+    }
+
+    fn encode_row(&self, bytes: &[u8], values: &mut [f32], row: usize, out: &mut [u8]) -> Result<()> {
+        let row_bytes = self.from.bytes_for(self.columns)?;
+        let source = self.order.map_or(row, |order| order.source(row));
+        let stored = &bytes[source * row_bytes..(source + 1) * row_bytes];
+        if self.from.name == self.to.name {
+            out.copy_from_slice(stored);
+            return Ok(());
+        }
+        self.from.decode(stored, values)?;
+        let importance = self.importance.map(|importance| {
+            let matrices = importance.len() / self.columns;
+            let matrix = row / self.count.div_ceil(matrices);
+            &importance[matrix * self.columns..(matrix + 1) * self.columns]
+        });
+        self.to.encode_for_file(values, importance, out)
+    }
+}
+
+fn pool(threads: Option<usize>) -> Result<Pool> {
+    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    Pool::new(threads).map_err(|error| Error::option("--threads", format!("{threads} threads: {error}")))
+}
+
+/// A file can't be its own source: nothing could be resumed from what it becomes.
+fn refuse_source(plan: &Plan, path: &Path) -> Result<()> {
+    for target in plan.file.paths(path) {
+        let Ok(target) = target.canonicalize() else { continue };
+        if plan.weights.parts.iter().any(|part| part.path.canonicalize().is_ok_and(|part| part == target)) {
+            let message = "is the source: give the result another name".into();
+            return Err(Error::File { path: target, message });
+        }
+    }
+    Ok(())
+}
