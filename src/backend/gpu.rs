@@ -1,8 +1,8 @@
 //! The operations on a GPU through wgpu (Vulkan, Metal, DX12): recorded as plain commands (`record`), composed from WGSL
 //! files (`compose`, `kernels`), run when a result is fetched (`device`).
 //!
-//! Inputs of matrices are rounded to signed bytes in groups of 32, as on the CPU, whatever the format: K quants, whose
-//! CPU inputs share a scale among 256, are a little more precise here. Sums are f32, in another order than the CPU's.
+//! Inputs of matrices are rounded to the signed bytes that the CPU makes of them, so integer sums are the CPU's; scales
+//! stay f32 and floats are added in another order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,7 +40,7 @@ mod tests;
 /// Invocations of a workgroup.
 const WORKGROUP: u32 = 64;
 /// Workgroups that keep a device busy.
-const ENOUGH_WORKGROUPS: u32 = 64;
+const ENOUGH_WORKGROUPS: u32 = 128;
 /// Inputs that a workgroup can keep as bytes beside their scales within 16 KiB.
 const FUSED_COLUMNS: usize = 8192;
 
@@ -109,12 +109,13 @@ impl Gpu {
     fn record(
         &self,
         kernel: &'static Kernel,
-        permutation: Permutation,
+        mut permutation: Permutation,
         bindings: Vec<(u32, Arc<Buffer>)>,
         params: Vec<u32>,
         groups: [u32; 3],
         work: Work,
     ) {
+        permutation.flags.extend(self.device.variants());
         let command = Command { kernel, permutation, bindings, params, groups, work };
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
     }

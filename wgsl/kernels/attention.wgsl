@@ -1,4 +1,6 @@
-// Causal attention, one workgroup a head of a query row: softmax over tiles of WORKGROUP keys with a running maximum.
+// Causal attention with an online softmax. Query rows of all heads that share a head of keys are counted together, row by
+// row; a workgroup takes QUERIES of them and goes over tiles of KEYS keys. With SPLIT, several workgroups share the keys
+// and `combine` joins what they found.
 struct Params {
     query: u32,
     stride: u32,
@@ -9,111 +11,197 @@ struct Params {
     scale: f32,
     // 0: none.
     softcap: f32,
+    rows: u32,
+    // Keys of a workgroup.
+    segment: u32,
 }
 
 #import lib/cache
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> rows: array<f32>;
-@group(0) @binding(2) var<storage, read> keys: array<u32>;
-@group(0) @binding(3) var<storage, read> values: array<u32>;
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+#if F16
+@group(0) @binding(2) var<storage, read> keys: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read> values: array<vec2<u32>>;
+#else
+@group(0) @binding(2) var<storage, read> keys: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
+#endif
+// rows x heads x DIM; with SPLIT rows x heads x segments x (DIM sums, highest score, total weight, 0, 0)
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 #if SINKS
 @group(0) @binding(5) var<storage, read> sinks: array<f32>;
 #endif
 
-var<workgroup> q: array<f32, DIM>;
-var<workgroup> weights: array<f32, WORKGROUP>;
-var<workgroup> folded: array<f32, WORKGROUP>;
+const SHARE: u32 = HEADS / KV_HEADS;
+const FOURS: u32 = DIM / 4u;
+// Rows of scores, apart so that invocations of different queries meet different banks.
+const STRIDE: u32 = KEYS + 1u;
+// Queries whose scores, and whose sums, are computed at once.
+const SCORED: u32 = WORKGROUP / KEYS;
+const SUMMED: u32 = WORKGROUP / FOURS;
+// How often, for all queries.
+const SCORE_STEPS: u32 = (QUERIES + SCORED - 1u) / SCORED;
+const SUM_STEPS: u32 = (QUERIES + SUMMED - 1u) / SUMMED;
+// Invocations that share the weights of a query, four each.
+const WEIGHERS: u32 = KEYS / 4u;
+// Less than any score: a key that a query does not see.
+const UNSEEN: f32 = -3.0e38;
 
-fn score(at: u32) -> f32 {
-    var sum = 0.0;
+var<workgroup> queries: array<vec4<f32>, QUERIES * FOURS>;
+var<workgroup> tile: array<vec4<f32>, FOURS * (KEYS + 1u)>;
+var<workgroup> scores: array<f32, QUERIES * STRIDE>;
+var<workgroup> weights: array<f32, QUERIES * STRIDE>;
+var<workgroup> factors: array<f32, QUERIES>;
+var<workgroup> highest_scores: array<f32, QUERIES>;
+var<workgroup> totals: array<f32, QUERIES * WEIGHERS>;
+
 #if F16
-    for (var i = 0u; i < DIM / 2u; i++) {
-        let pair = keys[at * (DIM / 2u) + i];
-        sum += q[2u * i] * half(pair & 0xffffu) + q[2u * i + 1u] * half(pair >> 16u);
-    }
+fn four(pairs: vec2<u32>) -> vec4<f32> {
+    return vec4(two_halves(pairs.x), two_halves(pairs.y));
+}
 #else
-    for (var i = 0u; i < DIM; i++) {
-        sum += q[i] * bitcast<f32>(keys[at * DIM + i]);
-    }
+fn four(numbers: vec4<f32>) -> vec4<f32> {
+    return numbers;
+}
 #endif
-    sum *= params.scale;
-    if params.softcap != 0.0 {
-        sum = params.softcap * tanh(clamp(sum / params.softcap, -15.0, 15.0));
-    }
-    return sum;
+
+// Of a query: its row may lie behind the last one.
+fn row_of(query: u32) -> u32 {
+    return query / SHARE;
 }
 
-fn value_at(at: u32, i: u32) -> f32 {
-#if F16
-    let pair = values[at * (DIM / 2u) + i / 2u];
-    return half(select(pair & 0xffffu, pair >> 16u, i % 2u == 1u));
-#else
-    return bitcast<f32>(values[at * DIM + i]);
-#endif
+fn load_queries(first: u32, kv_head: u32, t: u32) {
+    for (var i = t; i < QUERIES * FOURS; i += WORKGROUP) {
+        let query = first + i / FOURS;
+        let row = min(row_of(query), params.rows - 1u);
+        let head = kv_head * SHARE + query % SHARE;
+        let at = params.query + row * params.stride + head * DIM + 4u * (i % FOURS);
+        queries[i] = vec4(rows[at], rows[at + 1u], rows[at + 2u], rows[at + 3u]);
+    }
+}
+
+fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
+    for (var i = t; i < KEYS * FOURS; i += WORKGROUP) {
+        let key = min(begin + i / FOURS, end - 1u);
+        tile[(i % FOURS) * (KEYS + 1u) + i / FOURS] = four(keys[row_index(kv_head, key) * FOURS + i % FOURS]);
+    }
+}
+
+fn score_keys(first: u32, begin: u32, end: u32, t: u32) {
+    let slot = t % KEYS;
+    var sums: array<f32, SCORE_STEPS>;
+    for (var i = 0u; i < FOURS; i++) {
+        let key = tile[i * (KEYS + 1u) + slot];
+        for (var step = 0u; step < SCORE_STEPS; step++) {
+            let query = min(t / KEYS + step * SCORED, QUERIES - 1u);
+            sums[step] += dot(key, queries[query * FOURS + i]);
+        }
+    }
+    for (var step = 0u; step < SCORE_STEPS; step++) {
+        let query = t / KEYS + step * SCORED;
+        var score = sums[step] * params.scale;
+        if params.softcap != 0.0 {
+            score = params.softcap * tanh(clamp(score / params.softcap, -15.0, 15.0));
+        }
+        let key = begin + slot;
+        let position = params.start + row_of(first + query);
+        let seen = key < end && key <= position && position - key < params.window;
+        if query < QUERIES {
+            scores[query * STRIDE + slot] = select(UNSEEN, score, seen);
+        }
+    }
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn attention(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let head = workgroup.x;
-    let row = workgroup.y;
-    let kv_head = head / (HEADS / KV_HEADS);
-    for (var i = t; i < DIM; i += WORKGROUP) {
-        q[i] = rows[params.query + row * params.stride + head * DIM + i];
+fn attention(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) t: u32,
+) {
+    let kv_head = workgroup.x;
+    let first = workgroup.y * QUERIES;
+    load_queries(first, kv_head, t);
+    // What the first and the last row of the workgroup see.
+    let lowest = params.start + row_of(first) + 1u;
+    let last = min(row_of(first + QUERIES - 1u), params.rows - 1u);
+    let begin = lowest - min(lowest, params.window) + workgroup.z * params.segment;
+    let end = min(params.start + last + 1u, begin + params.segment);
+
+    // Of the query that this invocation weighs keys for.
+    let weighed = t / WEIGHERS;
+    var highest = UNSEEN;
+    var total = 0.0;
+    // Of four dimensions of the queries that it sums values for.
+    let dimension = t % FOURS;
+    var sums: array<vec4<f32>, SUM_STEPS>;
+    for (var at = begin; at < end; at += KEYS) {
+        load_keys(kv_head, at, end, t);
+        workgroupBarrier();
+        score_keys(first, at, end, t);
+        workgroupBarrier();
+        if weighed < QUERIES {
+            var raised = highest;
+            for (var i = 0u; i < KEYS; i++) {
+                raised = max(raised, scores[weighed * STRIDE + i]);
+            }
+            let factor = exp(highest - raised);
+            total *= factor;
+            for (var i = 0u; i < 4u; i++) {
+                let slot = weighed * STRIDE + 4u * (t % WEIGHERS) + i;
+                let weight = select(0.0, exp(scores[slot] - raised), scores[slot] > UNSEEN);
+                weights[slot] = weight;
+                total += weight;
+            }
+            highest = raised;
+            if t % WEIGHERS == 0u {
+                factors[weighed] = factor;
+            }
+        }
+        workgroupBarrier();
+        for (var step = 0u; step < SUM_STEPS; step++) {
+            sums[step] *= factors[min(t / FOURS + step * SUMMED, QUERIES - 1u)];
+        }
+        for (var i = 0u; i < min(KEYS, end - at); i++) {
+            let value = four(values[row_index(kv_head, at + i) * FOURS + dimension]);
+            for (var step = 0u; step < SUM_STEPS; step++) {
+                sums[step] += weights[min(t / FOURS + step * SUMMED, QUERIES - 1u) * STRIDE + i] * value;
+            }
+        }
+    }
+    if weighed < QUERIES {
+        totals[t] = total;
+        if t % WEIGHERS == 0u {
+            highest_scores[weighed] = highest;
+        }
     }
     workgroupBarrier();
-    let position = params.start + row;
-    let first = position + 1u - min(position + 1u, params.window);
-    var highest = -3.0e38;
-    var total = 0.0;
-    var sums: array<f32, DIM / WORKGROUP + 1u>;
-    for (var begin = first; begin <= position; begin += WORKGROUP) {
-        let key = begin + t;
-        var s = -3.0e38;
-        if key <= position {
-            s = score(row_index(kv_head, key));
-        }
-        folded[t] = s;
-        workgroupBarrier();
-        for (var half = WORKGROUP / 2u; half > 0u; half >>= 1u) {
-            if t < half {
-                folded[t] = max(folded[t], folded[t + half]);
+    for (var step = 0u; step < SUM_STEPS; step++) {
+        let query = t / FOURS + step * SUMMED;
+        let row = row_of(first + query);
+        if t / FOURS < SUMMED && query < QUERIES && row < params.rows {
+            let head = kv_head * SHARE + (first + query) % SHARE;
+            var sum = 0.0;
+            for (var i = 0u; i < WEIGHERS; i++) {
+                sum += totals[query * WEIGHERS + i];
             }
-            workgroupBarrier();
-        }
-        let raised = max(highest, folded[0]);
-        let factor = exp(highest - raised);
-        highest = raised;
-        let weight = select(0.0, exp(s - raised), key <= position);
-        workgroupBarrier();
-        weights[t] = weight;
-        folded[t] = weight;
-        workgroupBarrier();
-        for (var half = WORKGROUP / 2u; half > 0u; half >>= 1u) {
-            if t < half {
-                folded[t] += folded[t + half];
+            let index = row * HEADS + head;
+            let highest = highest_scores[query];
+#if SPLIT
+            let place = (index * workgroups.z + workgroup.z) * (FOURS + 1u);
+            out[place + dimension] = sums[step];
+            if dimension == 0u {
+                out[place + FOURS] = vec4(highest, sum, 0.0, 0.0);
             }
-            workgroupBarrier();
-        }
-        total = total * factor + folded[0];
-        let count = min(WORKGROUP, position + 1u - begin);
-        for (var slot = 0u; slot * WORKGROUP + t < DIM; slot++) {
-            var sum = sums[slot] * factor;
-            for (var j = 0u; j < count; j++) {
-                sum += weights[j] * value_at(row_index(kv_head, begin + j), slot * WORKGROUP + t);
-            }
-            sums[slot] = sum;
-        }
-        workgroupBarrier();
-    }
-#if SINKS
-    let raised = max(highest, sinks[head]);
-    let factor = exp(highest - raised);
-    total = total * factor + exp(sinks[head] - raised);
 #else
-    let factor = 1.0;
+#if SINKS
+            let raised = max(highest, sinks[head]);
+            let factor = exp(highest - raised);
+            sum = sum * factor + exp(sinks[head] - raised);
+            out[index * FOURS + dimension] = sums[step] * (factor / sum);
+#else
+            out[index * FOURS + dimension] = sums[step] / sum;
 #endif
-    for (var slot = 0u; slot * WORKGROUP + t < DIM; slot++) {
-        out[(row * HEADS + head) * DIM + slot * WORKGROUP + t] = sums[slot] * factor / total;
+#endif
+        }
     }
 }

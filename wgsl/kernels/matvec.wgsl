@@ -1,5 +1,5 @@
-// y = W x + bias for one row x, added to y or replacing it. Each workgroup quantizes the whole of x for itself, which is
-// cheaper than a dispatch of its own, and takes ROWS rows of W, LANES invocations a row.
+// y = W x + bias for one row x, added to y or replacing it. Each workgroup takes ROWS rows of W, LANES invocations a row.
+// With CODES it quantizes the whole of x for itself, which is cheaper than a dispatch of its own.
 struct Params {
     rows: u32,
     // Of y: where the first row of W goes.
@@ -12,6 +12,7 @@ struct Params {
 
 #import lib/source
 #import quant
+#import lib/lanes
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 #if BIAS
@@ -21,40 +22,68 @@ struct Params {
 const GROUPS: u32 = K / 32u;
 const ROW_BYTES: u32 = K / BLOCK * BLOCK_BYTES;
 
-var<workgroup> x_codes: array<u32, K / 4u>;
+#if CODES
+// Word i of every group, then word i + 1: neighbours read neighbours. An odd distance, to meet all banks in writing.
+const STRIDE: u32 = GROUPS | 1u;
+var<workgroup> x_codes: array<u32, 8u * STRIDE>;
 var<workgroup> x_scales: array<f32, GROUPS>;
 var<workgroup> x_sums: array<vec2<f32>, GROUPS>;
-var<workgroup> partial: array<f32, WORKGROUP>;
+
+fn store_word(row: u32, word: u32, codes: u32) {
+    x_codes[word % 8u * STRIDE + word / 8u] = codes;
+}
+
+fn store_group(row: u32, group: u32, scale: f32, sums: vec2<f32>) {
+    x_scales[group] = scale;
+    x_sums[group] = sums;
+}
 
 fn dot_group(row: u32, group: u32) -> f32 {
     unpack(row * ROW_BYTES + group / (BLOCK / 32u) * BLOCK_BYTES, group % (BLOCK / 32u));
     var first = 0;
     var second = 0;
     for (var i = 0u; i < 4u; i++) {
-        first += dot4I8Packed(codes[i], x_codes[8u * group + i]);
-        second += dot4I8Packed(codes[i + 4u], x_codes[8u * group + i + 4u]);
+        first += dot4I8Packed(codes[i], x_codes[i * STRIDE + group]);
+        second += dot4I8Packed(codes[i + 4u], x_codes[(i + 4u) * STRIDE + group]);
     }
-    let products = scales * vec2<f32>(f32(first), f32(second)) * x_scales[group];
+    let products = scales * vec2<f32>(vec2(first, second)) * x_scales[group];
     let shifted = offsets * x_sums[group];
     return products.x + products.y + shifted.x + shifted.y;
 }
+
+#else
+fn dot_group(row: u32, group: u32) -> f32 {
+    unpack(row * ROW_BYTES + group / (BLOCK / 32u) * BLOCK_BYTES, group % (BLOCK / 32u));
+    var sum = vec4(0.0);
+    for (var i = 0u; i < 8u; i++) {
+        let at = 32u * group + 4u * i;
+        sum += four(i) * vec4(value(0u, at), value(0u, at + 1u), value(0u, at + 2u), value(0u, at + 3u));
+    }
+    return sum.x + sum.y + sum.z + sum.w;
+}
+#endif
 
 @compute @workgroup_size(WORKGROUP)
 fn matvec(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(num_workgroups) workgroups: vec3<u32>,
+#if SUBGROUPS
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+#else
     @builtin(local_invocation_index) t: u32,
+#endif
 ) {
+#if SUBGROUPS
+    // So that the lanes of a row are neighbours in a subgroup however a device forms them.
+    let t = subgroup * subgroup_size + lane;
+#endif
     read_row(0u, t);
-    for (var group = t; group < GROUPS; group += WORKGROUP) {
-        quantize_group(0u, group);
-        for (var i = 0u; i < 8u; i++) {
-            x_codes[8u * group + i] = group_codes[i];
-        }
-        x_scales[group] = group_scale;
-        x_sums[group] = group_sums;
-    }
+#if CODES
+    quantize_row(0u, t);
     workgroupBarrier();
+#endif
     let first = (workgroup.y * workgroups.x + workgroup.x) * ROWS;
     let at_once = WORKGROUP / LANES;
     for (var step = 0u; step < ROWS; step += at_once) {
@@ -65,16 +94,8 @@ fn matvec(
                 sum += dot_group(row, group);
             }
         }
-        partial[t] = sum;
-        workgroupBarrier();
-        for (var half = LANES / 2u; half > 0u; half >>= 1u) {
-            if t % LANES < half {
-                partial[t] += partial[t + half];
-            }
-            workgroupBarrier();
-        }
+        var value = sum_of_lanes(sum, t);
         if t % LANES == 0u && row < params.rows {
-            var value = partial[t];
 #if BIAS
             value += bias[row];
 #endif
@@ -84,6 +105,5 @@ fn matvec(
             y[params.out_offset + row] = value;
 #endif
         }
-        workgroupBarrier();
     }
 }

@@ -1,5 +1,5 @@
 // What `unpack` of a format of plain numbers fills: 32 weights.
-#import lib/weights
+#import lib/words
 
 var<private> values: array<vec4<f32>, 8>;
 

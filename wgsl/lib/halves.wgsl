@@ -1,16 +1,26 @@
-// IEEE halves as bits, by integers: what is stored in the cache on devices without f16.
+// IEEE halves as bits. Where a device is not known to convert them (flag HALVES), by integers.
 
-// The number.
+// The number in the lower 16 bits, of which the upper ones are 0.
 fn half(bits: u32) -> f32 {
-    let sign = (bits & 0x8000u) << 16u;
+#if HALVES
+    return unpack2x16float(bits).x;
+#else
     let magnitude = bits & 0x7fffu;
-    if magnitude < 0x400u {
-        return bitcast<f32>(sign | bitcast<u32>(f32(magnitude) * 5.9604645e-8));
-    }
-    if magnitude >= 0x7c00u {
-        return bitcast<f32>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13u));
-    }
-    return bitcast<f32>(sign | ((magnitude << 13u) + 0x38000000u));
+    // The exponent's distance of the two formats; twice that where it stands for infinity.
+    let normal = (magnitude << 13u) + select(0x38000000u, 0x70000000u, magnitude >= 0x7c00u);
+    let subnormal = f32(magnitude) * 5.9604645e-8;
+    let value = select(subnormal, bitcast<f32>(normal), magnitude >= 0x400u);
+    return select(value, -value, bits >= 0x8000u);
+#endif
+}
+
+// Two numbers, the lower one first.
+fn two_halves(bits: u32) -> vec2<f32> {
+#if HALVES
+    return unpack2x16float(bits);
+#else
+    return vec2(half(bits & 0xffffu), half(bits >> 16u));
+#endif
 }
 
 // The bits of the nearest half, ties to even.

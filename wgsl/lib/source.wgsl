@@ -49,30 +49,91 @@ fn value(row: u32, i: u32) -> f32 {
 #endif
 }
 
-// 32 elements from `32 * group` on as signed bytes: code = round(value / scale), scale = largest magnitude / 127.
-var<private> group_codes: array<u32, 8>;
-var<private> group_scale: f32;
-// scale * sum of the first and the second 16 codes.
-var<private> group_sums: vec2<f32>;
+#if CODES
+// Codes are those that the CPU makes of a row: INPUT elements share a scale, 32 as in Q8_0 or 256 as in Q8_K. Neighbouring
+// invocations take four neighbouring elements each. The user declares `store_word(row, word, codes)`, and
+// `store_group(row, group, scale, sums)` with the sums of the first and the second 16 elements that 32 codes stand for.
+#import lib/divide
 
-fn quantize_group(row: u32, group: u32) {
-    var values: array<vec4<f32>, 8>;
-    var largest = 0.0;
-    for (var i = 0u; i < 8u; i++) {
-        let at = 32u * group + 4u * i;
-        let four = vec4(value(row, at), value(row, at + 1u), value(row, at + 2u), value(row, at + 3u));
-        values[i] = four;
-        let magnitudes = abs(four);
-        largest = max(largest, max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w)));
-    }
-    group_scale = largest / 127.0;
-    let inverse = select(127.0 / largest, 0.0, largest == 0.0);
-    var sums = vec2<i32>(0);
-    for (var i = 0u; i < 8u; i++) {
-        let four = vec4<i32>(round(clamp(values[i] * inverse, vec4(-127.0), vec4(127.0))));
-        let bytes = bitcast<vec4<u32>>(four) & vec4(0xffu);
-        group_codes[i] = bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u);
-        sums[i >> 2u] += four.x + four.y + four.z + four.w;
-    }
-    group_sums = vec2<f32>(sums) * group_scale;
+// Of four elements each.
+var<workgroup> extremes: array<f32, WORKGROUP>;
+var<workgroup> code_sums: array<i32, WORKGROUP>;
+// Of 32 each.
+var<workgroup> wide_extremes: array<f32, WORKGROUP / 8u>;
+
+// The value of the larger magnitude, the first of two that are equal.
+fn larger(a: f32, b: f32) -> f32 {
+    return select(a, b, abs(b) > abs(a));
 }
+
+// Of elements that share a scale, of which `four` are this invocation's: the first value of the largest magnitude.
+fn extreme_of_group(four: vec4<f32>, t: u32) -> f32 {
+    extremes[t] = larger(larger(four.x, four.y), larger(four.z, four.w));
+    workgroupBarrier();
+    var extreme = 0.0;
+    for (var i = 0u; i < 8u; i++) {
+        extreme = larger(extreme, extremes[(t & ~7u) + i]);
+    }
+    if INPUT == 256u {
+        if t % 8u == 0u {
+            wide_extremes[t / 8u] = extreme;
+        }
+        workgroupBarrier();
+        extreme = 0.0;
+        for (var i = 0u; i < 8u; i++) {
+            extreme = larger(extreme, wide_extremes[(t / 64u) * 8u + i]);
+        }
+    }
+    return extreme;
+}
+
+// The scale of elements, and what they are multiplied with. Scales below the smallest normal number are 0 on some
+// devices: elements that would have one are.
+fn scale_and_factor(extreme: f32) -> vec2<f32> {
+    let magnitude = abs(extreme);
+    if magnitude < 1.5e-36 {
+        return vec2(0.0);
+    }
+    if INPUT == 256u {
+        let factor = -sign(extreme) * divide(127.0, magnitude);
+        return vec2(1.0 / factor, factor);
+    }
+    let scale = divide(magnitude, 127.0);
+    return vec2(scale, divide(1.0, scale));
+}
+
+// To nearest: halves to even in 256, away from zero in 32.
+fn rounded(values: vec4<f32>) -> vec4<i32> {
+    if INPUT == 256u {
+        return vec4<i32>(round(values));
+    }
+    // In integers, as compilers may contract a product with what is added to it.
+    let doubled = vec4<i32>(values * 2.0);
+    return (doubled + vec4<i32>(sign(values))) / 2;
+}
+
+// All invocations of the workgroup.
+fn quantize_row(row: u32, t: u32) {
+    for (var begin = 0u; begin < K / 4u; begin += WORKGROUP) {
+        let word = begin + t;
+        var four = vec4(0.0);
+        if word < K / 4u {
+            let at = 4u * word;
+            four = vec4(value(row, at), value(row, at + 1u), value(row, at + 2u), value(row, at + 3u));
+        }
+        let numbers = scale_and_factor(extreme_of_group(four, t));
+        let codes = rounded(four * numbers.y);
+        code_sums[t] = codes.x + codes.y + codes.z + codes.w;
+        if word < K / 4u {
+            let bytes = bitcast<vec4<u32>>(codes) & vec4(0xffu);
+            store_word(row, word, bytes.x | (bytes.y << 8u) | (bytes.z << 16u) | (bytes.w << 24u));
+        }
+        workgroupBarrier();
+        if t % 8u == 0u && word < K / 4u {
+            let first = code_sums[t] + code_sums[t + 1u] + code_sums[t + 2u] + code_sums[t + 3u];
+            let second = code_sums[t + 4u] + code_sums[t + 5u] + code_sums[t + 6u] + code_sums[t + 7u];
+            store_group(row, word / 8u, numbers.x, vec2(f32(first), f32(second)) * numbers.x);
+        }
+    }
+}
+#endif

@@ -6,6 +6,8 @@ const BLOCK_BYTES: u32 = 128u;
 
 fn unpack(at: u32, group: u32) {
     for (var i = 0u; i < 8u; i++) {
-        values[i] = bitcast<vec4<f32>>(vec4(word_at(at + 16u * i), word_at(at + 16u * i + 4u), word_at(at + 16u * i + 8u), word_at(at + 16u * i + 12u)));
+        let first = at + 16u * i;
+        let words = vec4(whole_at(first), whole_at(first + 4u), whole_at(first + 8u), whole_at(first + 12u));
+        values[i] = bitcast<vec4<f32>>(words);
     }
 }

@@ -1,17 +1,12 @@
 // Q5_K: f16 scale, f16 minimum, 12 bytes of scales and minimums as in Q4_K, 32 bytes of high bits (bit g of byte i is
 // weight i's of group g), then for each 64 weights 32 bytes: the first 32 weights are the low nibbles.
-#import lib/unpacked
-#import lib/words
 #import lib/k
 
 const BLOCK: u32 = 256u;
 const BLOCK_BYTES: u32 = 176u;
 
 fn unpack(at: u32, group: u32) {
-    let halves = whole_at(at);
-    let pair = scale_and_min(at + 4u, group);
-    scales = vec2(half(halves & 0xffffu) * f32(pair.x));
-    offsets = vec2(-half(halves >> 16u) * f32(pair.y));
+    scale_and_offset(at, group);
     let bits = at + 16u;
     let nibbles = at + 48u + 32u * (group >> 1u);
     let shift = 4u * (group & 1u);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::compose::Permutation;
 use super::record::{Buffer, Work};
-use super::{Gpu, WORKGROUP, kernels};
+use super::{ENOUGH_WORKGROUPS, Gpu, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
 use crate::cache::{CacheType, LayerCache};
 use crate::error::Result;
@@ -104,28 +104,35 @@ impl Gpu {
     ) -> Result<Hidden> {
         let (place, stored, kv) = (self.place(query)?, self.cache(cache)?, cache.shape());
         let out = self.rows(query.rows(), query.columns());
+        let plan = Plan::new(kv.dim, shape.heads, kv.heads, query.rows(), seen(at, kv.window));
         let mut flags = self.cache_flags(cache)?;
-        let mut bindings = vec![
-            (1, place.buffer()),
-            (2, Arc::clone(&stored.keys)),
-            (3, Arc::clone(&stored.values)),
-            (4, out.buffer()),
-        ];
-        if let Some(sinks) = shape.sinks {
-            flags.push("SINKS");
-            bindings.push((5, Arc::clone(&self.upload(bytemuck::cast_slice(sinks))?.buffer)));
-        }
-        let permutation = Permutation {
-            quant: None,
-            flags,
-            consts: vec![
-                ("WORKGROUP", WORKGROUP),
-                ("DIM", kv.dim as u32),
-                ("HEADS", shape.heads as u32),
-                ("KV_HEADS", kv.heads as u32),
-                ("CAPACITY", cache.capacity() as u32),
-            ],
+        let sinks = match shape.sinks {
+            Some(sinks) => Some((5, Arc::clone(&self.upload(bytemuck::cast_slice(sinks))?.buffer))),
+            None => None,
         };
+        let mut bindings =
+            vec![(1, place.buffer()), (2, Arc::clone(&stored.keys)), (3, Arc::clone(&stored.values))];
+        let found = (plan.segments > 1).then(|| self.spares.take(plan.found_bytes()));
+        match &found {
+            Some(found) => {
+                flags.push("SPLIT");
+                bindings.push((4, Arc::clone(&found.buffer)));
+            }
+            None => {
+                flags.extend(sinks.is_some().then_some("SINKS"));
+                bindings.push((4, out.buffer()));
+                bindings.extend(sinks.clone());
+            }
+        }
+        let consts = vec![
+            ("WORKGROUP", plan.workgroup),
+            ("DIM", kv.dim as u32),
+            ("HEADS", shape.heads as u32),
+            ("KV_HEADS", kv.heads as u32),
+            ("CAPACITY", cache.capacity() as u32),
+            ("QUERIES", plan.queries),
+            ("KEYS", plan.keys),
+        ];
         let params = vec![
             place.offset as u32,
             place.stride as u32,
@@ -133,10 +140,24 @@ impl Gpu {
             kv.window.map_or(u32::MAX, |window| window as u32),
             shape.scale.to_bits(),
             shape.softcap.unwrap_or(0.0).to_bits(),
+            query.rows() as u32,
+            plan.segment,
         ];
-        let groups = [shape.heads as u32, query.rows() as u32, 1];
+        let permutation = Permutation { quant: None, flags, consts };
+        let groups = [kv.heads as u32, plan.tiles, plan.segments];
         let work = attention_work(cache, at, shape.heads);
         self.record(&kernels::ATTENTION, permutation, bindings, params, groups, work);
+        if let Some(found) = found {
+            let permutation = Permutation {
+                quant: None,
+                flags: sinks.iter().map(|_| "SINKS").collect(),
+                consts: vec![("WORKGROUP", WORKGROUP), ("DIM", kv.dim as u32), ("HEADS", shape.heads as u32)],
+            };
+            let mut bindings = vec![(1, Arc::clone(&found.buffer)), (4, out.buffer())];
+            bindings.extend(sinks);
+            let groups = [shape.heads as u32, query.rows() as u32, 1];
+            self.record(&kernels::COMBINE, permutation, bindings, vec![plan.segments], groups, Work::SMALL);
+        }
         Ok(Gpu::hidden(query.rows(), query.columns(), out))
     }
 }
@@ -150,3 +171,58 @@ fn attention_work(cache: &LayerCache, at: Span, heads: usize) -> Work {
     let read = (end - cache.first_visible(at.start)) * cache.token_bytes();
     Work { bytes: read as u64, macs: (2 * pairs * heads * kv.dim) as u64 }
 }
+
+/// Positions that some row sees, each row the last `window` of those up to its own.
+fn seen(at: Span, window: Option<usize>) -> usize {
+    let all = at.start + at.len;
+    window.map_or(all, |window| all.min(window.saturating_add(at.len - 1)))
+}
+
+/// How queries and keys are shared among workgroups, see `attention.wgsl`.
+#[derive(Debug, PartialEq)]
+pub(super) struct Plan {
+    pub workgroup: u32,
+    /// Of a workgroup.
+    pub queries: u32,
+    /// Workgroups that all queries of a head of keys need.
+    pub tiles: u32,
+    /// Of a tile.
+    pub keys: u32,
+    pub segments: u32,
+    /// Keys of a segment.
+    pub segment: u32,
+    /// Numbers that all segments find: of each a sum of values and four more.
+    found: usize,
+}
+
+impl Plan {
+    /// `keys`: how many some row sees. Tiles of queries and of keys fill no more than half of 16 KiB each.
+    pub fn new(dim: usize, heads: usize, kv_heads: usize, rows: usize, keys: usize) -> Plan {
+        let below = |most: usize| 1 << most.max(1).ilog2();
+        let all = rows * (heads / kv_heads);
+        let queries = all.next_power_of_two().min(below(1024 / dim).min(8));
+        let tile = below(2048 / dim).clamp(4, 32);
+        let tiles = all.div_ceil(queries);
+        let workgroups = kv_heads * tiles;
+        // Worth a second dispatch where most of the device would wait for a few workgroups.
+        let wanted = (keys / LEAST_SEGMENT).min(ENOUGH_WORKGROUPS as usize / workgroups).max(1);
+        let segment = keys.div_ceil(wanted).next_multiple_of(tile);
+        let segments = keys.div_ceil(segment);
+        Plan {
+            workgroup: WORKGROUP.max((dim / 4).next_power_of_two() as u32),
+            queries: queries as u32,
+            tiles: tiles as u32,
+            keys: tile as u32,
+            segments: segments as u32,
+            segment: segment as u32,
+            found: rows * heads * segments * (dim + 4),
+        }
+    }
+
+    fn found_bytes(&self) -> u64 {
+        4 * self.found as u64
+    }
+}
+
+/// Keys of a segment below which another dispatch costs more than it saves.
+const LEAST_SEGMENT: usize = 256;

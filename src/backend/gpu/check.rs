@@ -20,8 +20,8 @@ pub struct Check {
     pub error: f64,
 }
 
-/// Inputs are rounded to bytes in slightly different groups, and sums are taken in another order: some 1e-5. A wrong
-/// kernel is off by 1.
+/// Sums are taken in another order, which rounds some inputs of the next product to a neighbouring byte: some 1e-5. A
+/// wrong kernel is off by 1.
 const ALLOWED: f64 = 1e-3;
 
 impl Check {
@@ -103,23 +103,34 @@ fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
         ops.softcap(&mut capped, 10.0)?;
         outputs.push(("float products", ops.fetch(capped)?));
         outputs.push(("residuals", ops.fetch(x)?));
-        outputs.push(("attention", attention(ops, rows)?));
+        outputs.push(("attention", attention(ops, &[rows])?));
     }
+    outputs.push(("attention in segments", attention(ops, &[540, 1])?));
     Ok(outputs)
 }
 
-fn attention(ops: &dyn Backend, rows: usize) -> Result<Hidden> {
-    let mut cache = KvCache::new(&[LayerShape { heads: 1, dim: DIM, window: None }], CacheType::F16, 64)?;
-    let x = ops.hold(Hidden::new(noise(9, rows * HIDDEN), HIDDEN))?;
+/// What the rows of the last piece see, one piece behind the other.
+fn attention(ops: &dyn Backend, pieces: &[usize]) -> Result<Hidden> {
+    let total = pieces.iter().sum();
+    let mut cache = KvCache::new(&[LayerShape { heads: 1, dim: DIM, window: None }], CacheType::F16, total)?;
     let layers =
         [(10, 2 * DIM), (11, DIM), (12, DIM)].map(|(seed, rows)| layer(seed, &q8_0::FORMAT, rows, HIDDEN));
     let [query, key, value] = layers;
-    let mut out = [Hidden::empty(), Hidden::empty(), Hidden::empty()];
-    ops.linear(Source::Plain(&x), &[&query?, &key?, &value?], &mut out)?;
-    let [query, key, value] = out;
-    let mut heads = Heads { query, key, value };
-    let turns = ops.hold(Hidden::new(noise(13, rows * DIM), DIM))?;
-    ops.append(cache.layer(0), &mut heads, [None, None], &Rotation { turns, interleaved: false })?;
-    let shape = AttentionShape { heads: 2, scale: 0.125, softcap: None, sinks: None };
-    ops.fetch(ops.attention(&heads.query, cache.layer(0), Span { start: 0, len: rows }, shape)?)
+    let (query, key, value) = (query?, key?, value?);
+    let mut attended = Hidden::empty();
+    let mut start = 0;
+    for &rows in pieces {
+        let x = ops.hold(Hidden::new(noise(9, rows * HIDDEN), HIDDEN))?;
+        let mut out = [Hidden::empty(), Hidden::empty(), Hidden::empty()];
+        ops.linear(Source::Plain(&x), &[&query, &key, &value], &mut out)?;
+        let [query, key, value] = out;
+        let mut heads = Heads { query, key, value };
+        let turns = ops.hold(Hidden::new(noise(13, rows * DIM), DIM))?;
+        ops.append(cache.layer(0), &mut heads, [None, None], &Rotation { turns, interleaved: false })?;
+        let shape = AttentionShape { heads: 2, scale: 0.125, softcap: None, sinks: None };
+        let span = Span { start, len: rows };
+        attended = ops.attention(&heads.query, cache.layer(0), span, shape)?;
+        start += rows;
+    }
+    ops.fetch(attended)
 }

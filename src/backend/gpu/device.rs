@@ -16,6 +16,7 @@ pub struct Device {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     info: wgpu::AdapterInfo,
+    variants: Vec<&'static str>,
     pub(super) pipelines: Pipelines,
     pub(super) kept: Kept,
     ledger: Arc<Ledger>,
@@ -85,11 +86,9 @@ impl Device {
     pub fn open(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
         let info = adapter.get_info();
         let limits = if floor { wgpu::Limits::default() } else { adapter.limits() };
-        let wanted = if floor {
-            wgpu::Features::empty()
-        } else {
-            wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY
-        };
+        let beyond =
+            wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
+        let wanted = if floor { wgpu::Features::empty() } else { beyond };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("hadal"),
             required_features: adapter.features() & wanted,
@@ -112,6 +111,7 @@ impl Device {
             device,
             queue,
             info,
+            variants: if floor { vec![] } else { variants(adapter) },
             pipelines: Pipelines::default(),
             kept: Kept::default(),
             ledger: Arc::default(),
@@ -170,6 +170,16 @@ impl Device {
     /// The adapter's name.
     pub fn name(&self) -> &str {
         &self.info.name
+    }
+
+    /// Flags of every permutation: what the device has beyond the floor.
+    pub fn variants(&self) -> &[&'static str] {
+        &self.variants
+    }
+
+    /// Neighbouring invocations that surely are of one subgroup; 1 where there are none.
+    pub fn lanes(&self) -> u32 {
+        if self.variants.contains(&"SUBGROUPS") { self.info.subgroup_min_size } else { 1 }
     }
 
     /// The most bytes that one binding may have.
@@ -305,4 +315,12 @@ impl Device {
         copy(1)?; // Memory is made when it is first used.
         Ok((2 * BYTES * u64::from(COPIES)) as f64 / copy(COPIES)?.as_secs_f64())
     }
+}
+
+fn variants(adapter: &wgpu::Adapter) -> Vec<&'static str> {
+    let halves = adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32);
+    // Rows of 8 lanes at least.
+    let subgroups =
+        adapter.features().contains(wgpu::Features::SUBGROUP) && adapter.get_info().subgroup_min_size >= 8;
+    halves.then_some("HALVES").into_iter().chain(subgroups.then_some("SUBGROUPS")).collect()
 }

@@ -83,9 +83,10 @@ impl Matrix {
         self.chunks.iter().map(|chunk| chunk.rows).sum()
     }
 
-    /// Whether weights are numbers, not blocks of codes.
-    pub fn is_float(&self) -> bool {
-        self.format.block_len == 1
+    /// How many inputs share a scale where they are multiplied as signed bytes; `None` for weights that are numbers.
+    pub fn input_group(&self) -> Option<u32> {
+        let input = self.format.dot.as_ref()?.input;
+        (input.block_len > 1).then_some(input.block_len as u32)
     }
 
     /// What every kernel binds of the weights: a chunk, and the codebook if there is one.

@@ -124,7 +124,11 @@ fn compile(
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some(kernel.name),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            // Kernels write before they read.
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
         cache,
     });
     Ok(Pipeline { id, pipeline, layout })

@@ -17,8 +17,8 @@ pub(super) struct Inputs {
     second: usize,
     norm: Option<(Arc<Buffer>, f32)>,
     flags: Vec<&'static str>,
-    /// As `matmul` reads them: numbers, and codes.
-    prepared: [OnceCell<Prepared>; 2],
+    /// As `matmul` reads them: numbers, codes in groups of 32, codes in groups of 256.
+    prepared: [OnceCell<Prepared>; 3],
 }
 
 impl Inputs {
@@ -75,15 +75,23 @@ impl Gpu {
         }
     }
 
-    /// The rows of `inputs` as `matmul` reads them.
-    fn prepare(&self, inputs: &Inputs, rows: usize, columns: usize, int8: bool) -> Prepared {
-        if !int8 && inputs.flags.is_empty() {
+    /// The rows of `inputs` as `matmul` reads them: numbers, or codes of which each `group` share a scale.
+    pub(super) fn prepare(
+        &self,
+        inputs: &Inputs,
+        rows: usize,
+        columns: usize,
+        group: Option<u32>,
+    ) -> Prepared {
+        if group.is_none() && inputs.flags.is_empty() {
             return Prepared::Float(inputs.source.clone());
         }
         let mut flags = inputs.flags.clone();
+        let mut consts = vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)];
         let mut bindings = inputs.bindings();
-        let prepared = if int8 {
-            flags.push("INT8");
+        let prepared = if let Some(group) = group {
+            flags.push("CODES");
+            consts.push(("INPUT", group));
             let codes = self.spares.take((rows * columns) as u64);
             let numbers = self.spares.take((rows * columns / 2) as u64);
             bindings.extend([(4, Arc::clone(&codes.buffer)), (5, Arc::clone(&numbers.buffer))]);
@@ -93,8 +101,7 @@ impl Gpu {
             bindings.push((4, place.buffer()));
             Prepared::Float(place)
         };
-        let permutation =
-            Permutation { quant: None, flags, consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)] };
+        let permutation = Permutation { quant: None, flags, consts };
         let Rows { offset, stride, .. } = inputs.source;
         let params = vec![offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
         self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1], Work::SMALL);
@@ -112,17 +119,22 @@ impl Gpu {
         add: bool,
     ) {
         let columns = matrix.columns;
-        let int8 = self.int8 && !matrix.is_float();
+        let group = matrix.input_group().filter(|_| self.int8);
         let mut flags = vec![];
         flags.extend(add.then_some("ADD"));
         flags.extend(matrix.biased.then_some("BIAS"));
-        if rows == 1 && int8 && columns <= FUSED_COLUMNS {
+        if rows == 1 && (group.is_none() || columns <= FUSED_COLUMNS) {
+            flags.extend(group.map(|_| "CODES"));
             flags.extend(&inputs.flags);
-            self.matvec(matrix, inputs, columns, y, column, &flags);
+            self.matvec(matrix, inputs, group, y, column, &flags);
         } else {
-            flags.extend(int8.then_some("INT8"));
-            let prepared = &inputs.prepared[usize::from(int8)];
-            let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, int8));
+            flags.extend(group.map(|_| "INT8"));
+            let prepared = &inputs.prepared[match group {
+                None => 0,
+                Some(32) => 1,
+                Some(_) => 2,
+            }];
+            let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, group));
             self.matmul(matrix, prepared, rows, columns, y, column, &flags);
         }
     }
@@ -131,18 +143,21 @@ impl Gpu {
         &self,
         matrix: &Matrix,
         inputs: &Inputs,
-        columns: usize,
+        group: Option<u32>,
         y: &Rows,
         column: usize,
         flags: &[&'static str],
     ) {
+        let columns = matrix.columns;
+        let workgroup = if columns < 2048 { WORKGROUP } else { 4 * WORKGROUP };
         // Invocations of a row: few enough that all have groups to do.
         let lanes: u32 = match columns / 32 {
             ..64 => 8,
             64..256 => 16,
             _ => 32,
         };
-        let at_once = WORKGROUP / lanes;
+        let lanes = if self.device.lanes() > 1 { lanes.min(self.device.lanes()) } else { lanes };
+        let at_once = workgroup / lanes;
         // Each workgroup rounds x for itself: many rows make up for it, as long as there are enough workgroups.
         let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, 16);
         let per_group = at_once * passes.next_power_of_two();
@@ -150,10 +165,11 @@ impl Gpu {
             quant: Some(matrix.format.name),
             flags: flags.to_vec(),
             consts: vec![
-                ("WORKGROUP", WORKGROUP),
+                ("WORKGROUP", workgroup),
                 ("K", columns as u32),
                 ("LANES", lanes),
                 ("ROWS", per_group),
+                ("INPUT", group.unwrap_or(0)),
             ],
         };
         for chunk in &matrix.chunks {

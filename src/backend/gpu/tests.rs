@@ -11,6 +11,7 @@ use super::kernels::{KERNELS, Kernel};
 use crate::quant::{FORMATS, Format};
 use translate::{TARGETS, Target};
 
+mod codes;
 mod translate;
 
 /// Flag sets that exclude each other, and what stands beside them.
@@ -27,12 +28,13 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
     };
     let source: &[&str] = &["", "NORMED", "SILU", "GELU"];
     match kernel.name {
-        "matvec" => cross(&[source, &["", "BIAS"], &["", "ADD"]]),
+        "matvec" => cross(&[&["", "CODES"], source, &["", "BIAS"], &["", "ADD"]]),
         "matmul" => cross(&[&["", "INT8"], &["", "BIAS"], &["", "ADD"]]),
-        "prepare" => cross(&[source, &["", "INT8"]]),
+        "prepare" => cross(&[source, &["", "CODES"]]),
         "norm_add" => vec![vec!["NORMED"]],
         "append" => cross(&[&["", "F16"], &["", "NORMED"], &["", "INTERLEAVED"]]),
-        "attention" => cross(&[&["", "F16"], &["", "SINKS"]]),
+        "attention" => cross(&[&["", "F16"], &["", "SINKS", "SPLIT"]]),
+        "combine" => cross(&[&["", "SINKS"]]),
         "best" => cross(&[&["", "PAIRS"]]),
         _ => vec![vec![]],
     }
@@ -40,25 +42,33 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
 
 fn formats(kernel: &Kernel, flags: &[&str]) -> Vec<Option<&'static str>> {
     let imports = ["embed", "matvec", "matmul"].contains(&kernel.name);
-    let integer = kernel.name == "matvec" || flags.contains(&"INT8");
+    let integer = flags.contains(&"CODES") || flags.contains(&"INT8");
     let fits = |format: &&&Format| {
         format.shader.is_some() && !(integer && ["f32", "f16", "bf16"].contains(&format.name))
     };
     if imports { FORMATS.iter().filter(fits).map(|format| Some(format.name)).collect() } else { vec![None] }
 }
 
-fn consts() -> Vec<(&'static str, u32)> {
-    let sizes = [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64), ("EACH", 48)];
+fn consts(quant: Option<&str>) -> Vec<(&'static str, u32)> {
+    let dot = quant.and_then(Format::by_name).and_then(|format| format.dot.as_ref());
+    let input = dot.map_or(256, |dot| dot.input.block_len as u32);
+    let sizes =
+        [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64), ("INPUT", input), ("EACH", 48)];
     let heads = [("HEADS", 6), ("KV_HEADS", 2), ("PAIRS", 32), ("CAPACITY", 512), ("WORKGROUP", WORKGROUP)];
-    sizes.into_iter().chain(heads).collect()
+    let tiles = [("QUERIES", 8), ("KEYS", 32)];
+    sizes.into_iter().chain(heads).chain(tiles).collect()
 }
 
-/// Every permutation with what naga makes of it.
-fn each_permutation(mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>)) {
+/// Every permutation, with flags beyond the floor or without, and what naga makes of it.
+fn each_permutation(
+    beyond: &[&'static str],
+    mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>),
+) {
     for kernel in KERNELS {
         for flags in flag_sets(kernel) {
             for quant in formats(kernel, &flags) {
-                let permutation = Permutation { quant, flags: flags.clone(), consts: consts() };
+                let permutation =
+                    Permutation { quant, flags: [&flags[..], beyond].concat(), consts: consts(quant) };
                 let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
                 let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
                 check(kernel, &permutation, composed.and_then(parse));
@@ -76,8 +86,8 @@ fn validate(module: &Module, target: &Target) -> Result<ModuleInfo, String> {
 #[test]
 fn every_permutation_is_valid_and_translated() {
     let (mut count, mut wrong) = (0, Vec::new());
-    each_permutation(|kernel, permutation, module| {
-        for target in &TARGETS {
+    for target in &TARGETS {
+        each_permutation(target.flags, |kernel, permutation, module| {
             count += 1;
             let check = |module: &Module| {
                 let info = validate(module, target)?;
@@ -87,8 +97,8 @@ fn every_permutation_is_valid_and_translated() {
                 let Permutation { quant, flags, .. } = permutation;
                 wrong.push(format!("{}, {} {quant:?} {flags:?}: {error}", target.name, kernel.name));
             }
-        }
-    });
+        });
+    }
     assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[..wrong.len().min(12)].join("\n"));
     assert!(count > 1000, "{count}");
 }
@@ -97,7 +107,7 @@ fn every_permutation_is_valid_and_translated() {
 #[test]
 fn interfaces_are_as_they_were() {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
-    each_permutation(|_, _, module| {
+    each_permutation(&[], |_, _, module| {
         let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
         *found.entry(interface).or_default() += 1;
     });

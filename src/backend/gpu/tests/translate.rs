@@ -11,6 +11,8 @@ use naga::{AddressSpace, Module, ScalarKind, ShaderStage, StorageAccess, TypeInn
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     pub name: &'static str,
+    /// Of permutations.
+    pub flags: &'static [&'static str],
     pub capabilities: Capabilities,
     /// Of the languages: the oldest that wgpu asks for with such devices.
     spirv: (u8, u8),
@@ -22,6 +24,7 @@ pub struct Target {
 pub const TARGETS: [Target; 2] = [
     Target {
         name: "floor",
+        flags: &[],
         capabilities: Capabilities::empty(),
         spirv: (1, 0),
         metal: (2, 0),
@@ -29,7 +32,9 @@ pub const TARGETS: [Target; 2] = [
     },
     Target {
         name: "native",
+        flags: &["HALVES", "SUBGROUPS"],
         capabilities: Capabilities::SHADER_FLOAT16
+            .union(Capabilities::SHADER_FLOAT16_IN_FLOAT32)
             .union(Capabilities::SUBGROUP)
             .union(Capabilities::SUBGROUP_BARRIER)
             .union(Capabilities::COOPERATIVE_MATRIX),
