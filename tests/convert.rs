@@ -54,7 +54,8 @@ fn a_converted_folder_is_the_same_model() {
 }
 
 fn refusal(weights: Weights) -> Error {
-    for_gguf(weights).err().expect("it is refused")
+    let Err(error) = for_gguf(weights) else { panic!("it is not refused") };
+    error
 }
 
 #[test]
