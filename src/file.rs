@@ -18,13 +18,11 @@ mod hub;
 mod map;
 pub mod metadata;
 pub mod output;
-mod replace;
 mod safetensors;
 mod texts;
 
 pub(crate) use map::map as map_file;
 pub use metadata::{Metadata, Value};
-pub use replace::replace;
 pub use texts::Texts;
 
 /// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.

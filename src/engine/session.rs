@@ -97,7 +97,7 @@ impl Engine {
         bytes.extend_from_slice(&header);
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
         bytes.append(&mut body);
-        file::replace(path, &bytes).map_err(|source| Error::io(path, source))
+        file::output::write(path, &bytes)
     }
 
     /// Replaces what the cache holds by what [`Engine::save_session`] wrote, and gives the note back. After an error the

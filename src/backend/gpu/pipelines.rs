@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::compose::Permutation;
 use super::kernels::Kernel;
-use crate::error::Result;
-use crate::file::replace;
+use crate::error::{Error, Result};
+use crate::file::output;
 
 /// A compiled kernel.
 #[derive(Debug)]
@@ -199,10 +199,11 @@ impl Disk {
             return;
         }
         let written = if data.len() > MOST_BYTES {
-            std::fs::remove_file(&self.path)
+            std::fs::remove_file(&self.path).map_err(|error| Error::io(&self.path, error))
         } else {
             let folder = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
-            folder.and_then(|()| replace(&self.path, &packed(&data)))
+            let folder = folder.map_err(|error| Error::io(&self.path, error));
+            folder.and_then(|()| output::write(&self.path, &packed(&data)))
         };
         if let Err(error) = written {
             tracing::debug!(%error, path = %self.path.display(), "compiled kernels are not kept");

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use hadal::Error;
-use hadal::file::replace;
+use hadal::file::output;
 use hadal::template::Message;
 
 /// Writes `messages` to `path`. The file is complete or as it was before, whatever happens.
 pub fn save(path: &Path, messages: &[Message]) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(messages)? + "\n";
-    replace(path, text.as_bytes()).map_err(|source| Error::io(path, source))?;
+    output::write(path, text.as_bytes())?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use hadal::cache::{CacheType, KINDS};
 use hadal::engine::Engine;
 use hadal::eval::kv::{Comparison, Divergence, Prompts, Speed, speeds};
-use hadal::file::replace;
+use hadal::file::output;
 use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -190,5 +190,5 @@ fn draw(path: &Path, engine: &Engine, rows: &[Row]) -> hadal::Result<()> {
         .map(|row| plot::Point { name: row.divergence.kind.to_string(), x: row.bits, y: row.divergence.mean })
         .collect();
     let svg = plot::svg(&engine.info().name, &points);
-    replace(path, svg.as_bytes()).map_err(|error| Error::io(path, error))
+    output::write(path, svg.as_bytes())
 }
