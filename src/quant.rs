@@ -130,7 +130,6 @@ type Encoder = fn(&[f32], &mut [u8]);
 type FileEncoder = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// A row of the table: one storage format of weights.
-#[derive(Debug)]
 pub struct Format {
     /// Lower-case name, the same in files, commands, Rust and WGSL (`wgsl/quant/<name>.wgsl`).
     pub name: &'static str,
@@ -196,6 +195,13 @@ impl Reader {
     pub fn call(self, bytes: &[u8], out: &mut [f32]) {
         // SAFETY: `Format::reader` is the only maker and takes only decoders whose Isa is available.
         unsafe { (self.0.call)(bytes, out) }
+    }
+}
+
+/// Its name: a format's dot may name the format itself.
+impl std::fmt::Debug for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
     }
 }
 

@@ -239,8 +239,9 @@ mod tests {
         let found = comparison.divergences();
         assert_eq!((found[0].mean, found[0].p95, found[0].same_top), (0.0, 0.0, 1.0));
         let rising = found.windows(2).all(|pair| pair[0].mean < pair[1].mean);
-        assert!(rising, "{found:#?}");
-        assert!(found[1].mean < 1e-4 && found[5].mean > 1e-3, "{found:#?}");
+        assert!(rising, "{found:?}");
+        // Halves cost what activations of 8 bits make of a last bit.
+        assert!(found[1].mean < 3e-4 && found[5].mean > 1e-2, "{found:?}");
         assert!(Comparison::new(&engine, &text[..50], cut, &kinds).is_err());
         assert!(Comparison::new(&engine, &text, Prompts { steps: 100, ..cut }, &kinds).is_err());
     }
