@@ -141,11 +141,19 @@ impl Gpu {
 
     /// A copy of `values`, after everything that was recorded.
     fn upload(&self, values: &[u8]) -> Result<Arc<Lent>> {
-        // A spare buffer may still be named by what was recorded.
-        self.flush()?;
         let lent = self.spares.take(values.len() as u64);
+        // Writes come before what was recorded and not yet run, which may still name a spare buffer.
+        if self.is_named(&lent.buffer) {
+            self.flush()?;
+        }
         self.device.write(&lent.buffer, 0, values)?;
         Ok(Arc::new(lent))
+    }
+
+    /// Whether a recorded command reads or writes `buffer`.
+    fn is_named(&self, buffer: &Buffer) -> bool {
+        let commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.iter().flat_map(|command| &command.bindings).any(|(_, named)| named.id == buffer.id)
     }
 
     fn vector(&self, vector: &Vector) -> Result<Arc<Buffer>> {

@@ -18,7 +18,8 @@ const MOST_BITS: f64 = 18.0;
 
 /// An SVG document.
 pub fn svg(title: &str, points: &[Point]) -> String {
-    let exponents = points.iter().map(|point| point.y.log10());
+    let shown: Vec<_> = points.iter().filter(|point| point.x <= MOST_BITS).collect();
+    let exponents = shown.iter().map(|point| point.y.log10());
     let low = exponents.clone().fold(0.0, f64::min).floor();
     let high = exponents.fold(low + 1.0, f64::max).ceil();
     let x = |bits: f64| MARGIN + (WIDTH - 2.0 * MARGIN) * bits / MOST_BITS;
@@ -37,7 +38,7 @@ pub fn svg(title: &str, points: &[Point]) -> String {
         line(&mut svg, (x(0.0), at), (x(MOST_BITS), at));
         text(&mut svg, x(0.0) - 6.0, at + 4.0, "end", &format!("1e{exponent}"));
     }
-    for point in points.iter().filter(|point| point.x <= MOST_BITS) {
+    for point in shown {
         let (x, y) = (x(point.x), y(point.y.log10()));
         let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#1f6fb2\"/>");
         text(&mut svg, x + 7.0, y + 4.0, "start", &point.name);
@@ -66,7 +67,8 @@ mod tests {
         let svg = svg("a < b", &[point("f16", 16.0, 1e-4), point("f32", 32.0, 1e-9), point("x", 9.0, 1e-2)]);
         assert!(svg.contains("a &lt; b: mean KL"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 2, "what is off the axis is left out");
-        // From 1e-9 at the bottom (y 420) to 1e0 at the top (y 60).
-        assert!(svg.contains("<circle cx=\"360.0\" cy=\"140.0\""), "{svg}");
+        // From 1e-4 at the bottom to 1e-2 at the top.
+        assert!(svg.contains("<circle cx=\"360.0\" cy=\"60.0\""), "{svg}");
+        assert!(svg.contains("cy=\"420.0\""), "{svg}");
     }
 }
