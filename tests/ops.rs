@@ -418,7 +418,7 @@ fn attention_over_the_cache() {
         Attending { window: Some(50), sinks: true, normed: true, pieces: &[70, 1, 3], ..plain.clone() },
         Attending { window: Some(520), pieces: &[600, 1], ..two },
         // Heads of other sizes, none shared, all shared.
-        Attending { heads: 3, kv_heads: 3, dim: 80, pieces: &[17, 1], ..f32.clone() },
+        Attending { heads: 4, kv_heads: 4, dim: 80, pieces: &[17, 1], ..f32.clone() },
         Attending { heads: 9, kv_heads: 1, dim: 128, pieces: &[10, 1], ..f32.clone() },
         Attending { heads: 4, kv_heads: 1, dim: 256, pieces: &[9, 1], ..plain },
         // More than a half can hold.

@@ -1,4 +1,4 @@
-//! Keys: 32 elements in 4 + 4 b bytes: an f16 scale, an f16 zero, then codes of b bits as a bit stream ([`super::bits`]);
+//! Keys: 32 elements in 4 + 4 b bytes: an f16 scale, an f16 zero, then codes of b bits as a bit stream (`bits.rs`);
 //! element = (code + zero) · scale. Codes are -127..=127 for 8 bits, else 0..=2^b - 1.
 //!
 //! Elements that are all alike and not tiny have a scale of 0 and a zero of ±infinity, and decode to NaN: so does the

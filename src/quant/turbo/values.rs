@@ -1,5 +1,5 @@
 //! Values, turned: 32 elements in 2 + 4 b bytes: an f16 scale, the root of the mean of squares, then codes of b bits as
-//! a bit stream ([`super::bits`]); element = codebook\[code\] · scale.
+//! a bit stream (`bits.rs`); element = codebook\[code\] · scale.
 
 use bytemuck::{Pod, Zeroable};
 
