@@ -43,15 +43,10 @@ impl Windows {
                 format!("windows of {} tokens have none behind {} of context", self.length, self.context);
             return Err(Error::option("--ctx-size", message));
         }
-        let bos = engine.tokenizer().bos().filter(|_| engine.tokenizer().adds_bos());
-        let mut windows: Vec<_> =
-            tokens.chunks_exact(self.length).take(self.most).map(<[u32]>::to_vec).collect();
+        let windows = pieces(engine, tokens, self.length, self.most);
         if windows.is_empty() {
             let message = format!("{} tokens are no whole window of {}", tokens.len(), self.length);
             return Err(Error::Tokenizer(message));
-        }
-        if let Some(bos) = bos {
-            windows.iter_mut().for_each(|window| window[0] = bos);
         }
         Ok(windows)
     }
@@ -72,6 +67,15 @@ impl Windows {
     pub fn scored<'a>(&self, window: &'a [u32]) -> &'a [u32] {
         &window[self.context + 1..]
     }
+}
+
+/// At most `most` whole pieces of `length` tokens. The first token of each is replaced by BOS if the tokenizer adds one.
+fn pieces(engine: &Engine, tokens: &[u32], length: usize, most: usize) -> Vec<Vec<u32>> {
+    let mut pieces: Vec<_> = tokens.chunks_exact(length).take(most).map(<[u32]>::to_vec).collect();
+    if let Some(bos) = engine.tokenizer().bos().filter(|_| engine.tokenizer().adds_bos()) {
+        pieces.iter_mut().for_each(|piece| piece[0] = bos);
+    }
+    pieces
 }
 
 /// Logits become logarithms of probabilities: less ln Σ exp, of which this is the value.

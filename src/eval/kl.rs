@@ -60,10 +60,7 @@ impl Divergences {
         }
         let rows = reference.values().chunks_exact(vocabulary).zip(model.values().chunks_exact(vocabulary));
         for (reference, model) in rows {
-            let (whole, own) = (log_sum_exp(reference), log_sum_exp(model));
-            let terms =
-                reference.iter().zip(model).map(|(&p, &q)| term(f64::from(p) - whole, f64::from(q) - own));
-            self.kl.push(terms.sum());
+            self.kl.push(divergence(reference, model));
             self.same += usize::from(best(reference) == best(model));
             self.mass += 1.0;
         }
@@ -121,6 +118,12 @@ impl Divergences {
             positions,
         }
     }
+}
+
+/// Σ p ln (p / q) of the softmax of both.
+pub(super) fn divergence(reference: &[f32], model: &[f32]) -> f64 {
+    let (whole, own) = (log_sum_exp(reference), log_sum_exp(model));
+    reference.iter().zip(model).map(|(&p, &q)| term(f64::from(p) - whole, f64::from(q) - own)).sum()
 }
 
 /// p (ln p - ln q); nothing where p is nothing.

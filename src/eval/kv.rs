@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use super::kl::divergence;
+use super::statistics::mean;
+use super::{best, pieces};
 use crate::backend::Hidden;
 use crate::cache::CacheType;
 use crate::engine::Engine;
@@ -67,13 +70,10 @@ impl Comparison {
             let message = format!("{} of {}: at least one step and one token before", cut.steps, cut.tokens);
             return Err(Error::option("--steps", message));
         }
-        let mut prompts: Vec<_> = text.chunks_exact(cut.tokens).take(cut.most).map(<[u32]>::to_vec).collect();
+        let prompts = pieces(engine, text, cut.tokens, cut.most);
         if prompts.is_empty() {
             let message = format!("{} tokens are no whole prompt of {}", text.len(), cut.tokens);
             return Err(Error::Tokenizer(message));
-        }
-        if let Some(bos) = engine.tokenizer().bos().filter(|_| engine.tokenizer().adds_bos()) {
-            prompts.iter_mut().for_each(|prompt| prompt[0] = bos);
         }
         let arms = kinds.iter().map(|&kind| Arm { kind, kl: Vec::new(), same: 0 }).collect();
         Ok(Comparison { prompts, steps: cut.steps, arms })
@@ -120,7 +120,6 @@ impl Arm {
     }
 
     fn divergence(&self) -> Divergence {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let of_prompts: Vec<_> = self.kl.iter().map(|kl| mean(kl)).collect();
         let mut all = self.kl.concat();
         all.sort_unstable_by(f64::total_cmp);
@@ -133,26 +132,6 @@ impl Arm {
             same_top: self.same as f64 / all.len() as f64,
         }
     }
-}
-
-fn best(logits: &[f32]) -> usize {
-    (0..logits.len()).fold(0, |best, i| if logits[i] > logits[best] { i } else { best })
-}
-
-/// Σ p ln (p / q) of the softmax of both, in f64; terms of no probability are none.
-fn divergence(p: &[f32], q: &[f32]) -> f64 {
-    let log_sum = |logits: &[f32]| {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|&logit| libm::exp(f64::from(logit) - f64::from(max))).sum();
-        f64::from(max) + libm::log(sum)
-    };
-    let (p_sum, q_sum) = (log_sum(p), log_sum(q));
-    let terms = p.iter().zip(q).map(|(&p, &q)| {
-        let (p, q) = (f64::from(p) - p_sum, f64::from(q) - q_sum);
-        let probability = libm::exp(p);
-        if probability > 0.0 { probability * (p - q) } else { 0.0 }
-    });
-    terms.sum()
 }
 
 /// Decoding at one length of context.
