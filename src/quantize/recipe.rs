@@ -173,12 +173,21 @@ const fn tiny(name: &'static str, file_type: u32, base: &'static Format, rules: 
     Recipe { name, file_type: Some(file_type), base, output: &q5_k::FORMAT, rules }
 }
 
-/// Rules of a recipe: `role when: format, ...`.
+/// Rules of a recipe: `role when: format, ...`, behind `experts;` those that all mixtures have for eight experts.
 macro_rules! rules {
+    (experts; $($rules:tt)*) => {
+        rules![Value EightExperts: q8_0, Key EightExperts: q8_0, $($rules)*]
+    };
     ($($role:ident $when:ident $(($n:expr))?: $format:ident),* $(,)?) => {
         &[$(Rule { role: Role::$role, when: When::$when $(($n))?, format: &$format::FORMAT }),*]
     };
 }
+
+/// IQ4_NL and IQ4_XS.
+const IQ4: &[Rule] = rules![
+    experts; Value Shared: q5_k,
+    Down UnweightedFirstEighth: q5_k, AttentionOutput EightExperts: q5_k,
+];
 
 /// IQ2_XXS and its neighbours; `output` is what attention's output gets.
 macro_rules! two_bits {
@@ -201,30 +210,25 @@ pub static RECIPES: &[Recipe] = &[
     plain("F16", 1, &f16::FORMAT),
     plain("BF16", 32, &bf16::FORMAT),
     plain("Q8_0", 7, &q8_0::FORMAT),
-    mixed("Q6_K", 18, &q6_k::FORMAT, rules![Value EightExperts: q8_0, Key EightExperts: q8_0]),
+    mixed("Q6_K", 18, &q6_k::FORMAT, rules![experts;]),
     mixed(
         "Q5_K_M",
         17,
         &q5_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value MoreBits: q6_k, Down MoreBits: q6_k,
+            experts; Value MoreBits: q6_k, Down MoreBits: q6_k,
             QueryKeyValue Always: q6_k,
         ],
     ),
-    mixed("Q5_K_S", 16, &q5_k::FORMAT, rules![Value EightExperts: q8_0, Key EightExperts: q8_0]),
-    mixed("Q5_1", 9, &q5_1::FORMAT, rules![Value EightExperts: q8_0, Key EightExperts: q8_0]),
-    mixed(
-        "Q5_0",
-        8,
-        &q5_0::FORMAT,
-        rules![Value EightExperts: q8_0, Key EightExperts: q8_0, Down WeightedFirstEighth: q5_1],
-    ),
+    mixed("Q5_K_S", 16, &q5_k::FORMAT, rules![experts;]),
+    mixed("Q5_1", 9, &q5_1::FORMAT, rules![experts;]),
+    mixed("Q5_0", 8, &q5_0::FORMAT, rules![experts; Down WeightedFirstEighth: q5_1]),
     mixed(
         "Q4_K_M",
         15,
         &q4_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value MoreBits: q6_k, Down MoreBits: q6_k,
+            experts; Value MoreBits: q6_k, Down MoreBits: q6_k,
             AttentionOutput EightExperts: q5_k, QueryKeyValue Always: q5_k,
         ],
     ),
@@ -233,35 +237,14 @@ pub static RECIPES: &[Recipe] = &[
         14,
         &q4_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value First(4): q5_k, Down FirstPart(8): q5_k,
+            experts; Value First(4): q5_k, Down FirstPart(8): q5_k,
             AttentionOutput EightExperts: q5_k,
         ],
     ),
-    mixed("Q4_1", 3, &q4_1::FORMAT, rules![Value EightExperts: q8_0, Key EightExperts: q8_0]),
-    mixed(
-        "Q4_0",
-        2,
-        &q4_0::FORMAT,
-        rules![Value EightExperts: q8_0, Key EightExperts: q8_0, Down WeightedFirstEighth: q4_1],
-    ),
-    mixed(
-        "IQ4_NL",
-        25,
-        &iq4_nl::FORMAT,
-        rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q5_k,
-            Down UnweightedFirstEighth: q5_k, AttentionOutput EightExperts: q5_k,
-        ],
-    ),
-    mixed(
-        "IQ4_XS",
-        30,
-        &iq4_xs::FORMAT,
-        rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q5_k,
-            Down UnweightedFirstEighth: q5_k, AttentionOutput EightExperts: q5_k,
-        ],
-    ),
+    mixed("Q4_1", 3, &q4_1::FORMAT, rules![experts;]),
+    mixed("Q4_0", 2, &q4_0::FORMAT, rules![experts; Down WeightedFirstEighth: q4_1]),
+    mixed("IQ4_NL", 25, &iq4_nl::FORMAT, IQ4),
+    mixed("IQ4_XS", 30, &iq4_xs::FORMAT, IQ4),
     Recipe { output: &q8_0::FORMAT, ..plain("MXFP4", 38, &mxfp4::FORMAT) },
     Recipe { output: &q8_0::FORMAT, ..plain("NVFP4", 39, &nvfp4::FORMAT) },
     mixed(
@@ -269,7 +252,7 @@ pub static RECIPES: &[Recipe] = &[
         13,
         &q3_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Always: q5_k, Down Always: q5_k,
+            experts; Value Always: q5_k, Down Always: q5_k,
             AttentionOutput Always: q5_k, QueryKeyValue Always: q4_k,
         ],
     ),
@@ -278,7 +261,7 @@ pub static RECIPES: &[Recipe] = &[
         12,
         &q3_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value First(2): q5_k, Value Always: q4_k,
+            experts; Value First(2): q5_k, Value Always: q4_k,
             Down FirstPart(16): q5_k, Down Always: q4_k, AttentionOutput EightExperts: q5_k,
             AttentionOutput Always: q4_k, QueryKeyValue Always: q4_k,
         ],
@@ -288,7 +271,7 @@ pub static RECIPES: &[Recipe] = &[
         11,
         &q3_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, AttentionOutput EightExperts: q5_k,
+            experts; AttentionOutput EightExperts: q5_k,
         ],
     ),
     mixed(
@@ -296,7 +279,7 @@ pub static RECIPES: &[Recipe] = &[
         27,
         &iq3_s::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Always: q4_k, Down FirstPart(8): q4_k,
+            experts; Value Always: q4_k, Down FirstPart(8): q4_k,
             AttentionOutput EightExperts: q5_k, AttentionOutput Always: q4_k, QueryKeyValue Always: q4_k,
         ],
     ),
@@ -305,7 +288,7 @@ pub static RECIPES: &[Recipe] = &[
         26,
         &iq3_s::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q4_k,
+            experts; Value Shared: q4_k,
             AttentionOutput EightExperts: q5_k,
         ],
     ),
@@ -314,7 +297,7 @@ pub static RECIPES: &[Recipe] = &[
         22,
         &iq3_s::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q4_k, Key Always: iq3_xxs,
+            experts; Value Shared: q4_k, Key Always: iq3_xxs,
             Query Always: iq3_xxs, AttentionOutput EightExperts: q5_k, Gate Middle: iq3_xxs, Up Middle: iq3_xxs,
         ],
     ),
@@ -323,7 +306,7 @@ pub static RECIPES: &[Recipe] = &[
         23,
         &iq3_xxs::FORMAT,
         rules![
-            Embedding Always: iq3_s, Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q4_k,
+            experts; Embedding Always: iq3_s, Value Shared: q4_k,
             Value Unweighted: iq3_s, Key Always: iq2_s, Query Always: iq2_s, Down UnweightedFirstEighth: q4_k,
             Down Unweighted: q3_k, AttentionOutput EightExperts: q5_k, AttentionOutput Always: iq3_s,
         ],
@@ -333,7 +316,7 @@ pub static RECIPES: &[Recipe] = &[
         10,
         &q2_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q4_k, Value Always: q3_k,
+            experts; Value Shared: q4_k, Value Always: q3_k,
             Down Always: q3_k, AttentionOutput EightExperts: q5_k, AttentionOutput Always: q3_k,
         ],
     ),
@@ -342,7 +325,7 @@ pub static RECIPES: &[Recipe] = &[
         21,
         &q2_k::FORMAT,
         rules![
-            Value EightExperts: q8_0, Key EightExperts: q8_0, Value Shared: q4_k, Down FirstPart(8): q4_k,
+            experts; Value Shared: q4_k, Down FirstPart(8): q4_k,
         ],
     ),
     tiny("IQ2_M", 29, &iq2_s::FORMAT, two_bits!(iq3_s, iq3_s, iq3_s)),
