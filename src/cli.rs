@@ -22,6 +22,7 @@ mod imatrix;
 mod inspect;
 mod interrupt;
 mod model;
+mod progress;
 mod prompt;
 mod quantize;
 mod run;

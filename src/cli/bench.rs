@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use hadal::engine::Engine;
 use hadal::{Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::model::{FileArgs, NumericsArgs};
-use super::value;
+use super::{progress, value};
 use kernels::KernelArgs;
 use report::{Row, Spread};
 
@@ -87,8 +87,7 @@ pub fn bench(arguments: &Bench) -> anyhow::Result<()> {
         return arguments.kernels.bench(&threads, numerics.repack(), repetitions, arguments.output);
     }
     let tests = arguments.tests();
-    let progress = ProgressBar::new((tests.len() * threads.len() * (arguments.repetitions + 1)) as u64);
-    progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+    let progress = progress::bar(tests.len() * threads.len() * (arguments.repetitions + 1), progress::STEPS)?;
     let mut rows = Vec::new();
     for threads in threads {
         let start = Instant::now();

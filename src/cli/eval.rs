@@ -12,7 +12,7 @@ use hadal::eval::kl::Divergences;
 use hadal::eval::perplexity::Losses;
 use hadal::tokenizer::Special;
 use hadal::{Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::model::{FileArgs, NumericsArgs};
@@ -268,8 +268,7 @@ fn tokens(engine: &Engine, text: &str) -> Result<Vec<u32>> {
 
 /// A bar with the figure so far.
 fn progress(windows: usize) -> anyhow::Result<ProgressBar> {
-    let progress = ProgressBar::new(windows as u64);
-    progress.set_style(ProgressStyle::with_template("{msg:24} {wide_bar} {pos}/{len}, {eta} left")?);
+    let progress = super::progress::bar(windows, "{msg:24} {wide_bar} {pos}/{len}, {eta} left")?;
     progress.enable_steady_tick(Duration::from_millis(200));
     Ok(progress)
 }

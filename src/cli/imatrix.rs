@@ -10,10 +10,10 @@ use hadal::eval::Windows;
 use hadal::quantize::{Collector, Imatrix};
 use hadal::tokenizer::Special;
 use hadal::{Error, Options};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Guard, Interrupted};
 use super::model::FileArgs;
+use super::progress;
 use super::value;
 
 /// Measure with a text which columns of a model's matrices count, for `quantize --imatrix`
@@ -56,8 +56,7 @@ pub fn imatrix(arguments: &ImatrixArgs) -> anyhow::Result<()> {
     interrupt::listen()?;
     let interrupt = Interrupt::default();
     let guard = Guard::new(interrupt.clone());
-    let progress = ProgressBar::new(all.len() as u64);
-    progress.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} windows, {eta} left")?);
+    let progress = progress::bar(all.len(), "{wide_bar} {pos}/{len} windows, {eta} left")?;
     let mut stopped = false;
     let mut chunks = 0;
     for window in &all {

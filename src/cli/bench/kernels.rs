@@ -9,10 +9,10 @@ use hadal::backend::{Backend, Hidden, Linear, Source};
 use hadal::quant::{FORMATS, Format};
 use hadal::simd::Isa;
 use hadal::{Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::report::Spread;
 use super::{Output, report};
+use crate::cli::progress;
 use crate::cli::value::{self, Variant};
 use shape::Shape;
 use table::Row;
@@ -71,12 +71,8 @@ impl KernelArgs {
         output: Output,
     ) -> anyhow::Result<()> {
         let variants = self.variants(repack)?;
-        let formats: Vec<_> = FORMATS.iter().copied().filter(|format| self.measures(format)).collect();
-        for format in &formats {
-            self.shape.check(format, self.rows)?;
-        }
-        let progress = ProgressBar::new((threads.len() * formats.len() * 2) as u64);
-        progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+        let formats = self.formats()?;
+        let progress = progress::bar(threads.len() * formats.len() * 2, progress::STEPS)?;
         let mut rows = Vec::new();
         for &threads in threads {
             progress.set_message("memory");
@@ -117,9 +113,13 @@ impl KernelArgs {
         }
     }
 
-    fn measures(&self, format: &Format) -> bool {
-        let chosen = self.formats.is_empty() || self.formats.iter().any(|row| std::ptr::eq(*row, format));
-        chosen && format.dot.is_some()
+    /// The formats to measure, which the shape is made for.
+    fn formats(&self) -> Result<Vec<&'static Format>> {
+        let chosen = |format: &Format| {
+            self.formats.is_empty() || self.formats.iter().any(|row| std::ptr::eq(*row, format))
+        };
+        let measured = FORMATS.iter().copied().filter(|format| chosen(format) && format.dot.is_some());
+        measured.map(|format| self.shape.check(format, self.rows).map(|()| format)).collect()
     }
 
     /// A row for each of `cpus`, which take turns: what else the machine does hits all alike.

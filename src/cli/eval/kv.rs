@@ -10,10 +10,10 @@ use hadal::eval::kv::{Comparison, Divergence, Prompts, Speed, speeds};
 use hadal::file::output;
 use hadal::tokenizer::Special;
 use hadal::{Error, Options};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::cli::model::FileArgs;
+use crate::cli::progress;
 use crate::cli::table::{grouped, table};
 use crate::cli::value;
 
@@ -76,8 +76,7 @@ pub fn kv(arguments: &Kv) -> anyhow::Result<()> {
     let kinds = if arguments.kinds.is_empty() { possible(&mut engine) } else { arguments.kinds.clone() };
     let cut = Prompts { tokens: arguments.tokens, steps: arguments.steps, most: arguments.prompts };
     let mut comparison = Comparison::new(&engine, &tokens, cut, &kinds)?;
-    let progress = ProgressBar::new((comparison.prompts() + arguments.speed.len()) as u64);
-    progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+    let progress = progress::bar(comparison.prompts() + arguments.speed.len(), progress::STEPS)?;
     for index in 0..comparison.prompts() {
         progress.set_message(format!("prompt {}", index + 1));
         comparison.run(&mut engine, index)?;

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use hadal::backend::gpu::{Device, Gpu};
 use hadal::backend::{Backend, Hidden, Linear, Source};
 use hadal::engine::Options;
-use hadal::quant::{FORMATS, Format};
+use hadal::quant::Format;
 use hadal::{Error, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::KernelArgs;
 use super::shape::Shape;
 use crate::cli::bench::Output;
 use crate::cli::bench::report::{self, Spread};
+use crate::cli::progress;
 
 /// Of small shapes it would take hundreds of thousands to fill a cache, and each has a buffer of its own.
 const MOST_MATRICES: usize = 256;
@@ -58,12 +58,8 @@ impl KernelArgs {
             return Err(Error::option("--isa, --compare", "for the CPU only").into());
         }
         let device = hadal::engine::open_gpu(options)?;
-        let formats: Vec<_> = FORMATS.iter().copied().filter(|format| self.measures(format)).collect();
-        for format in &formats {
-            self.shape.check(format, self.rows)?;
-        }
-        let progress = ProgressBar::new((formats.len() * 2) as u64);
-        progress.set_style(ProgressStyle::with_template("{msg:16} {wide_bar} {pos}/{len}")?);
+        let formats = self.formats()?;
+        let progress = progress::bar(formats.len() * 2, progress::STEPS)?;
         progress.set_message("memory");
         let copies = device.copy_bandwidth()?;
         let gpu = Gpu::new(device.clone(), options.activations);
