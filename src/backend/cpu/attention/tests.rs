@@ -145,13 +145,11 @@ fn threads_batches_and_isas_do_not_change_a_bit() {
         for positions in [0..70, 490..530, 1180..1200] {
             let expected = case.run(&cpu(1, Isa::Scalar), cache, positions.clone(), 1);
             for isa in Isa::available() {
-                for threads in 1..=4 {
-                    let cpu = cpu(threads, isa);
-                    for chunk in [1, 3, 16, 70] {
-                        let found = case.run(&cpu, cache, positions.clone(), chunk);
-                        let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
-                        assert!(same, "{case:?} {positions:?} {isa:?} {threads} threads, chunks of {chunk}");
-                    }
+                // Each number of threads with one size of chunks: other machines are emulated, which is slow.
+                for (threads, chunk) in [(1, 70), (2, 3), (3, 16), (4, 1)] {
+                    let found = case.run(&cpu(threads, isa), cache, positions.clone(), chunk);
+                    let same = found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{case:?} {positions:?} {isa:?} {threads} threads, chunks of {chunk}");
                 }
             }
         }
