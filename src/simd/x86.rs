@@ -210,7 +210,9 @@ impl<'a, W> FourRows<'a, W> {
 }
 
 /// Asks for what the next four rows, right behind these, have in place of these rows' blocks `i`. Rows are short and read
-/// four at a time, so that the CPU's own prefetchers see the streams end before they follow them.
+/// four at a time, so that the CPU's own prefetchers see the streams end before they follow them. They are asked for in the
+/// second-level cache: the first one may have few loads under way, which current ones need (Sapphire Rapids, Q8_0 from
+/// memory: a tenth faster than with `T0`).
 #[inline(always)]
 fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
     let row_bytes = rows[1].as_ptr().addr().wrapping_sub(rows[0].as_ptr().addr());
@@ -219,7 +221,7 @@ fn prefetch_next_rows<W>(rows: [&[W]; 4], i: usize) {
         rows[0].as_ptr().cast::<i8>().wrapping_add(row_bytes.wrapping_mul(4).wrapping_add(i * blocks));
     for line in 0..blocks.div_ceil(64) {
         // SAFETY: SSE is part of x86-64, and an address that is not there does no harm.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(64 * line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(64 * line)) };
     }
 }
 

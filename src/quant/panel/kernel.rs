@@ -16,7 +16,7 @@ pub(super) type Input<'a> = (&'a [[u8; 4]], &'a Run);
 /// # Safety
 /// The CPU must have it, for every function.
 pub(super) trait Routines {
-    /// Inputs that a tile takes at most: 2, 3 or 6.
+    /// Inputs that a tile takes at most: 2, 3, 6 or 8.
     const INPUTS: usize;
 
     /// Takes up to 256 weights apart.
@@ -60,6 +60,7 @@ macro_rules! for_tiles {
                 }};
             }
             match tiles.len() - done {
+                8.. if const { <$kernel>::INPUTS >= 8 } => with!(8),
                 6.. if const { <$kernel>::INPUTS >= 6 } => with!(6),
                 3.. if const { <$kernel>::INPUTS >= 3 } => with!(3),
                 2.. => with!(2),

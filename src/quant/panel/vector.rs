@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::kernel::{self, Input, Routines};
 use super::steps::{Steps, dots};
-use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Run, Scaled, TermParts, Terms, Tile};
+use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Parts, Scaled, TermParts, Terms, Tile};
 use crate::quant::parts::Codes;
 use crate::simd::vector::Vector;
 
@@ -20,7 +20,7 @@ struct Shape {
     steps: usize,
     min: bool,
     /// See [`bias`].
-    bias: i32,
+    bias: i16,
 }
 
 /// What the codes of a panel are above the numbers that they mean.
@@ -50,6 +50,16 @@ fn shift<V: Vector>(panel: &mut Panel, codes: Codes) {
 #[inline(always)]
 fn load_scales<V: Vector>(values: &[f32; PANEL_ROWS], row: usize) -> V::Float {
     V::load_f(&values[row..])
+}
+
+/// The numbers of `R` vectors of a row of [`Panel`].
+#[inline(always)]
+fn load_rows<V: Vector, const R: usize>(values: &[f32; PANEL_ROWS], row: usize) -> [V::Float; R] {
+    let mut numbers = [V::splat_f(0.0); R];
+    for r in 0..R {
+        numbers[r] = load_scales::<V>(values, row + r * V::LANES);
+    }
+    numbers
 }
 
 /// Sums of `R` vectors of rows and `T` inputs, from row `row` on.
@@ -98,23 +108,31 @@ fn terms_tile<V: Steps, const R: usize, const T: usize>(
         for term in terms.clone() {
             let dots = V::steps::<R, T>(panel, x, row, term * shape.steps, shape.steps);
             let column = term * shape.steps / 8;
+            let scales = load_rows::<V, R>(&panel.scales[term], row);
+            let bias = V::splat(bytemuck::cast(bias_factors(shape, term)));
+            // Loops without branches, which are written out: what they hold stays in registers.
+            let mut values = [[V::splat_f(0.0); R]; T];
             for t in 0..T {
                 let run = x[t].1;
                 let scale = V::splat_f(run.scales[column]);
-                let bias = V::splat(shape.bias * input_sum(run, shape, term));
+                let above = V::dot_pairs(V::splat(bytemuck::cast(run.code_sums[column])), bias);
                 for r in 0..R {
-                    let row = row + r * V::LANES;
-                    let mut integer = dots[t][r];
-                    if V::UNSIGNED {
-                        integer = V::sub(integer, bias);
+                    let integer = if V::UNSIGNED { V::sub(dots[t][r], above) } else { dots[t][r] };
+                    values[t][r] = V::mul_f(V::mul_f(scales[r], scale), V::to_float(integer));
+                }
+            }
+            if shape.min {
+                let mins = load_rows::<V, R>(&panel.mins[term], row);
+                for t in 0..T {
+                    let sum = V::splat_f(x[t].1.value_sums[column]);
+                    for r in 0..R {
+                        values[t][r] = V::add_f(values[t][r], V::mul_f(mins[r], sum));
                     }
-                    let scales = load_scales::<V>(&panel.scales[term], row);
-                    let mut value = V::mul_f(V::mul_f(scales, scale), V::to_float(integer));
-                    if shape.min {
-                        let mins = load_scales::<V>(&panel.mins[term], row);
-                        value = V::add_f(value, V::mul_f(mins, V::splat_f(run.value_sums[column])));
-                    }
-                    sums[t][r] = V::add_f(sums[t][r], value);
+                }
+            }
+            for t in 0..T {
+                for r in 0..R {
+                    sums[t][r] = V::add_f(sums[t][r], values[t][r]);
                 }
             }
         }
@@ -122,14 +140,13 @@ fn terms_tile<V: Steps, const R: usize, const T: usize>(
     }
 }
 
-/// Of the codes of a term.
+/// What the two sums of 16 codes are multiplied with, which together are those of a term or of two.
 #[inline(always)]
-fn input_sum(run: &Run, shape: Shape, term: usize) -> i32 {
-    let sums = run.code_sums.as_flattened();
-    if shape.steps == 4 {
-        i32::from(sums[term])
-    } else {
-        i32::from(sums[2 * term]) + i32::from(sums[2 * term + 1])
+fn bias_factors(shape: Shape, term: usize) -> [i16; 2] {
+    match (shape.steps, term % 2) {
+        (8, _) => [shape.bias; 2],
+        (_, 0) => [shape.bias, 0],
+        _ => [0, shape.bias],
     }
 }
 
@@ -147,45 +164,74 @@ fn scaled_tile<V: Steps, const R: usize, const T: usize>(
         let mut integers = [[V::splat(0); R]; T];
         for group in 0..PANEL_COLUMNS / 4 / shape.steps {
             let dots = V::steps::<R, T>(panel, x, row, group * shape.steps, shape.steps);
-            let multipliers = panel.multipliers[group * shape.steps / 4].as_flattened();
+            let multipliers = &panel.multipliers[group * shape.steps / 4];
             for r in 0..R {
-                let multipliers = V::load(bytemuck::cast_slice(&multipliers[2 * (row + r * V::LANES)..]));
+                let multipliers = V::load(bytemuck::cast_slice(&multipliers[row + r * V::LANES..]));
                 for t in 0..T {
                     let scaled = V::mul(dots[t][r], multipliers);
                     integers[t][r] = V::add(integers[t][r], scaled);
                 }
             }
         }
-        let mut sums = load_sums::<V, R, T>(tiles, p, row);
-        for t in 0..T {
-            for r in 0..R {
-                let value = block_term::<V>(shape, panel, x[t].1, integers[t][r], row + r * V::LANES);
-                sums[t][r] = V::add_f(sums[t][r], value);
-            }
-        }
-        store_sums::<V, R, T>(sums, tiles, p, row);
+        add_block_terms::<V, R, T>(shape, panel, x, integers, row, tiles, p);
     }
 }
 
-/// What the blocks of a vector of rows add to the sums of an input.
+/// Adds what the blocks of `R` vectors of rows, whose scaled sums are `integers`, contribute to the sums of the inputs.
 #[inline(always)]
-fn block_term<V: Vector>(shape: Shape, panel: &Panel, run: &Run, integer: V::Int, row: usize) -> V::Float {
-    let scale = V::splat_f(run.scales[0]);
-    let scales = V::mul_f(load_scales::<V>(&panel.scales[0], row), scale);
-    if !shape.min && shape.bias == 0 {
-        return V::mul_f(scales, V::to_float(integer));
+fn add_block_terms<V: Vector, const R: usize, const T: usize>(
+    shape: Shape,
+    panel: &Panel,
+    x: &[Input<'_>; T],
+    mut integers: [[V::Int; R]; T],
+    row: usize,
+    tiles: &mut [Tile; T],
+    p: usize,
+) {
+    let mut offsets = [[V::splat(0); R]; T];
+    if shape.min || shape.bias != 0 {
+        for pair in 0..PANEL_COLUMNS / 32 {
+            for r in 0..R {
+                let factors = V::load(bytemuck::cast_slice(&panel.offsets[pair][row + r * V::LANES..]));
+                for t in 0..T {
+                    let sums = V::splat(bytemuck::cast(x[t].1.code_sums[pair]));
+                    offsets[t][r] = V::add(offsets[t][r], V::dot_pairs(factors, sums));
+                }
+            }
+        }
     }
-    let mut offset = V::splat(0);
-    for (offsets, sums) in panel.offsets.iter().zip(&run.code_sums) {
-        let offsets = V::load(bytemuck::cast_slice(&offsets.as_flattened()[2 * row..]));
-        offset = V::add(offset, V::dot_pairs(offsets, V::splat(bytemuck::cast(*sums))));
+    if !shape.min {
+        for t in 0..T {
+            for r in 0..R {
+                integers[t][r] = V::sub(integers[t][r], offsets[t][r]);
+            }
+        }
+    }
+    let scales = load_rows::<V, R>(&panel.scales[0], row);
+    let mut values = [[V::splat_f(0.0); R]; T];
+    for t in 0..T {
+        let scale = V::splat_f(x[t].1.scales[0]);
+        for r in 0..R {
+            values[t][r] = V::mul_f(V::mul_f(scales[r], scale), V::to_float(integers[t][r]));
+        }
     }
     if shape.min {
-        let mins = V::mul_f(load_scales::<V>(&panel.mins[0], row), scale);
-        V::sub_f(V::mul_f(scales, V::to_float(integer)), V::mul_f(mins, V::to_float(offset)))
-    } else {
-        V::mul_f(scales, V::to_float(V::sub(integer, offset)))
+        let mins = load_rows::<V, R>(&panel.mins[0], row);
+        for t in 0..T {
+            let scale = V::splat_f(x[t].1.scales[0]);
+            for r in 0..R {
+                let offset = V::mul_f(V::mul_f(mins[r], scale), V::to_float(offsets[t][r]));
+                values[t][r] = V::sub_f(values[t][r], offset);
+            }
+        }
     }
+    let mut sums = load_sums::<V, R, T>(tiles, p, row);
+    for t in 0..T {
+        for r in 0..R {
+            sums[t][r] = V::add_f(sums[t][r], values[t][r]);
+        }
+    }
+    store_sums::<V, R, T>(sums, tiles, p, row);
 }
 
 /// Entry functions for a [`Vector`], compiled for `$features`: a tile is `$rows` vectors of rows and `$inputs` inputs.
@@ -242,7 +288,7 @@ macro_rules! kernel {
                 ) {
                     terms_tile::<$vector, $rows, T>(shape, panel, terms, x, tiles, p);
                 }
-                let bias = i32::from(bias::<Self>(B::CODES));
+                let bias = bias::<Self>(B::CODES);
                 let shape = Shape { steps: B::TERM / 4, min: B::MIN, bias };
                 // SAFETY: the caller's promise.
                 unsafe { tile(shape, panel, &terms, x, tiles, p) }
@@ -284,7 +330,7 @@ macro_rules! kernel {
                 ) {
                     scaled_tile::<$vector, $rows, T>(shape, panel, x, tiles, p);
                 }
-                let bias = i32::from(bias::<Self>(B::CODES));
+                let bias = bias::<Self>(B::CODES);
                 let shape = Shape { steps: B::GROUP / 4, min: B::MIN, bias };
                 // SAFETY: the caller's promise.
                 unsafe { tile(shape, panel, x, tiles, p) }
@@ -300,7 +346,7 @@ mod x86 {
     use crate::simd::x86::vnni::{Avx512, AvxVnni};
 
     kernel!(AvxVnni, 2, 3, avx2::interleave, dots, "avx2,f16c,avxvnni");
-    kernel!(Avx512, 1, 6, avx2::interleave, dots, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
+    kernel!(Avx512, 1, 8, avx2::interleave, dots, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni");
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -332,5 +378,5 @@ mod emulated {
     kernel!(Emulated<4, false>, 2, 2, interleave::<4>, dots);
     kernel!(Emulated<4, false, true>, 2, 6, interleave::<8>, products);
     kernel!(Emulated<8, true>, 2, 3, interleave::<4>, dots);
-    kernel!(Emulated<16, true>, 1, 6, interleave::<4>, dots);
+    kernel!(Emulated<16, true>, 1, 8, interleave::<4>, dots);
 }
