@@ -141,6 +141,8 @@ pub struct Format {
     pub block_bytes: usize,
     decode: Decode,
     encode: Option<Encoder>,
+    /// The largest magnitude of values that inputs of this format keep: halves end at 65,504, and so do sums of 32.
+    pub largest: f32,
     /// Encodes rows for files, or one row with the importance of its columns.
     for_files: Option<FileEncoder>,
     /// `encode` for further instruction sets, slowest first.
@@ -217,6 +219,7 @@ impl Format {
             block_bytes: B::BYTES,
             decode: decode_blocks::<B>,
             encode: None,
+            largest: f32::INFINITY,
             for_files: None,
             quantizers: &[],
             decoders: Vectorized::<B>::DECODERS,
@@ -248,6 +251,12 @@ impl Format {
     /// Adds the encoder of `B` that heeds importance.
     pub const fn weighted<B: EncodeWeighted>(mut self) -> Self {
         self.for_files = Some(encode_blocks_for_files::<B>);
+        self
+    }
+
+    /// Says beyond which magnitude the values of an input do not fit, see [`Format::largest`].
+    pub const fn largest(mut self, largest: f32) -> Self {
+        self.largest = largest;
         self
     }
 

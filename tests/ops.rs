@@ -202,6 +202,32 @@ fn products_with_floats() {
     }
 }
 
+/// 32 of these are 4 million, where halves end at 65,504.
+#[test]
+fn products_of_values_that_no_half_can_hold() {
+    for format in ["f16", "q8_0", "q4_1", "q4_k", "iq4_xs"] {
+        for (rows, activations) in
+            [(1, Activations::Quantized), (3, Activations::Quantized), (3, Activations::Float)]
+        {
+            let x = || {
+                Hidden::new(noise(1, rows * COLUMNS).iter().map(|x| x.abs() * 131_072.0).collect(), COLUMNS)
+            };
+            let expected = product(&cpu(activations), &layer(by_name(format), 37, COLUMNS, false), x());
+            assert!(expected.values().iter().any(|value| value.abs() > 65_504.0), "{format}");
+            each_device(true, activations, |gpu, name| {
+                let found = product(gpu, &layer(by_name(format), 37, COLUMNS, false), x());
+                let tolerance = tolerance(by_name(format), activations);
+                close(
+                    &format!("{format}, {rows} rows, {activations:?} on {name}"),
+                    &found,
+                    &expected,
+                    tolerance,
+                );
+            });
+        }
+    }
+}
+
 #[test]
 fn a_matrix_larger_than_a_binding() {
     // 137 MB, where the floor's bindings have 134.

@@ -8,6 +8,7 @@ use super::{Format, arms, decoders, quantizers};
 pub static FORMAT: Format = Format::new::<F16>("f16", Some(1))
     .shader(include_str!("../../wgsl/quant/f16.wgsl"))
     .encoder::<F16>()
+    .largest(65_504.0)
     .quantizers(quantizers![F16; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])
     .decoders(decoders![
         F16;

@@ -22,6 +22,7 @@ pub struct Block {
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .shader(include_str!("../../wgsl/quant/q8_0.wgsl"))
     .encoder::<Block>()
+    .largest(127.0 * 65_504.0)
     .quantizers(quantizers![
         Block;
         #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,

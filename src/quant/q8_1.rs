@@ -20,12 +20,15 @@ pub struct Block {
 }
 
 /// The table row.
-pub static FORMAT: Format = Format::new::<Block>("q8_1", Some(9)).encoder::<Block>().quantizers(quantizers![
-    Block;
-    #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,
-    #[cfg(target_arch = "aarch64")] Neon: quantize_lanes,
-    #[cfg(target_arch = "wasm32")] Simd128: quantize_lanes,
-]);
+pub static FORMAT: Format = Format::new::<Block>("q8_1", Some(9))
+    .encoder::<Block>()
+    .largest(65_504.0 / 32.0)
+    .quantizers(quantizers![
+        Block;
+        #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize,
+        #[cfg(target_arch = "aarch64")] Neon: quantize_lanes,
+        #[cfg(target_arch = "wasm32")] Simd128: quantize_lanes,
+    ]);
 
 impl super::Block for Block {
     const LEN: usize = 32;

@@ -111,7 +111,7 @@ impl Job<'_> {
         // SAFETY: tasks have different rows of the weights, which are columns here, and each is run once.
         let block = unsafe { self.out.block(0..tokens, rows.clone()) };
         let bias = self.product.bias.map(|bias| &bias[rows.clone()]);
-        let mut out = Target { block, bias, before: self.before };
+        let mut out = Target { block, bias, before: self.before, input: self.input };
         self.product.multiply(rows, self.input, &mut out, scratch);
     }
 }
@@ -122,16 +122,24 @@ struct Target<'a> {
     block: Block<'a>,
     bias: Option<&'a [f32]>,
     before: Before,
+    input: &'a Input,
 }
 
 impl Target<'_> {
-    /// Takes the `dots` of `token` with the rows from `first` on, once: before + (dot + bias).
+    /// Takes the `dots` of `token` with the rows from `first` on, once: before + (dot * factor + bias).
     #[inline]
     fn put(&mut self, token: usize, first: usize, dots: &[f32]) {
         let out = &mut self.block.row(token)[first..][..dots.len()];
-        for (i, (out, &dot)) in out.iter_mut().zip(dots).enumerate() {
-            let sum = self.bias.map_or(dot, |bias| dot + bias[first + i]);
+        let factor = self.input.factor(token);
+        let place = |out: &mut f32, sum: f32| {
             *out = if self.before == Before::AddedTo { *out + sum } else { sum };
+        };
+        match self.bias {
+            None => out.iter_mut().zip(dots).for_each(|(out, dot)| place(out, dot * factor)),
+            Some(bias) => {
+                let biased = dots.iter().zip(&bias[first..]).map(|(dot, bias)| dot * factor + bias);
+                out.iter_mut().zip(biased).for_each(|(out, sum)| place(out, sum));
+            }
         }
     }
 }

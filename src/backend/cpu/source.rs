@@ -1,5 +1,7 @@
 //! What matrices read: rows as they are, normalized or gated, as blocks of the format that the weights are multiplied with.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::{Cpu, rows};
 use crate::backend::{Hidden, Source};
 use crate::error::Result;
@@ -13,6 +15,8 @@ pub struct Input {
     blocks: Hidden,
     rows: usize,
     row_bytes: usize,
+    /// What products are to be multiplied with, one number a row, where rows were made smaller to fit.
+    factors: Option<Vec<f32>>,
     /// The rows as the kernels for many tokens read them, of which there are two kinds.
     panels: [Option<Inputs>; 2],
 }
@@ -25,6 +29,10 @@ impl Input {
         let mut blocks = cpu.spares.take(1, (rows * row_bytes).div_ceil(size_of::<f32>()));
         let mut scratch = cpu.spares.take(cpu.threads(), columns);
         let bytes = &mut bytemuck::cast_slice_mut(blocks.values_mut())[..rows * row_bytes];
+        let too_large = AtomicBool::new(false);
+        let quantize = |values: &[f32], bytes: &mut [u8]| {
+            format.quantize(cpu.isa, values, bytes).expect("an encoder, and as many bytes as it writes");
+        };
         cpu.pool.chunks_with(
             scratch.values_mut(),
             bytes,
@@ -32,10 +40,30 @@ impl Input {
             cpu.rows_per_part(rows, columns),
             |scratch, row, bytes| {
                 let values = source.row(cpu.isa, row, scratch);
-                format.quantize(cpu.isa, values, bytes).expect("an encoder, and as many bytes as it writes");
+                if exceeds(values, format.largest) {
+                    too_large.store(true, Ordering::Relaxed);
+                }
+                quantize(values, bytes);
             },
         );
-        Ok(Input { format, blocks, rows, row_bytes, panels: [None, None] })
+        let mut factors = None;
+        if too_large.into_inner() {
+            let scratch = &mut scratch.values_mut()[..columns];
+            let shrink = |(row, bytes)| {
+                let mut values = source.row(cpu.isa, row, scratch).to_vec();
+                let factor = shrink(&mut values, format.largest);
+                quantize(&values, bytes);
+                factor
+            };
+            factors = Some(bytes.chunks_exact_mut(row_bytes).enumerate().map(shrink).collect());
+        }
+        Ok(Input { format, blocks, rows, row_bytes, factors, panels: [None, None] })
+    }
+
+    /// What products with row `row` are to be multiplied with.
+    #[inline]
+    pub fn factor(&self, row: usize) -> f32 {
+        self.factors.as_ref().map_or(1.0, |factors| factors[row])
     }
 
     /// Prepares the rows for `panel`, if that was not done for another.
@@ -75,6 +103,26 @@ impl Input {
     pub fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(self.blocks.values())[..self.rows * self.row_bytes]
     }
+}
+
+/// Whether a value's magnitude is above `largest`, or it is no number.
+fn exceeds(values: &[f32], largest: f32) -> bool {
+    let largest = largest.to_bits();
+    // Magnitudes are ordered as their bits are, and integers are compared many at a time.
+    values.iter().fold(false, |found, value| found | (value.abs().to_bits() > largest))
+}
+
+/// Divides `values` by the power of two, which is given, that brings all finite ones to `largest` or below. The product
+/// of what is left with anything is the true one over that power, to the bit.
+fn shrink(values: &mut [f32], largest: f32) -> f32 {
+    let finite = values.iter().map(|value| value.abs()).filter(|value| value.is_finite());
+    let most = finite.fold(0.0, f32::max);
+    let mut factor = 1.0;
+    while most / factor > largest {
+        factor *= 2.0;
+    }
+    values.iter_mut().for_each(|value| *value /= factor);
+    factor
 }
 
 impl Source<'_> {

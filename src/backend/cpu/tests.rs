@@ -120,6 +120,34 @@ fn fused_operations_give_the_bits_of_their_steps() {
     }
 }
 
+/// A sum of 32 values above 2047, or a value above 65,504, has no half: the row is multiplied smaller.
+#[test]
+fn large_inputs_give_the_same_products_but_larger() {
+    const FACTOR: f32 = (1 << 20) as f32;
+    for format in ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_1", "q4_k", "iq4_xs", "mxfp4", "tq2_0"] {
+        let layer = layer(format, 8, false);
+        for rows in [1, 9] {
+            let cpu = Cpu::new(Some(2), None, Activations::Quantized).unwrap();
+            let small = hidden(5, rows, INPUTS);
+            let large = each_row(&small, |row, values| {
+                // All of one sign, and one row as it was.
+                values.iter_mut().for_each(|x| *x = x.abs() * if row == 1 { 1.0 } else { FACTOR });
+            });
+            let small = each_row(&small, |_, values| values.iter_mut().for_each(|x| *x = x.abs()));
+            let products = |x: &Hidden| {
+                let mut out = [Hidden::empty()];
+                cpu.linear(Source::Plain(x), &[&layer], &mut out).unwrap();
+                let [out] = out;
+                out
+            };
+            let expected = each_row(&products(&small), |row, values| {
+                values.iter_mut().for_each(|x| *x *= if row == 1 { 1.0 } else { FACTOR });
+            });
+            assert_same(&products(&large), &expected, &format!("{format}, {rows} rows"));
+        }
+    }
+}
+
 #[test]
 fn heads_are_normalized_and_rotated_before_they_are_stored() {
     let (heads, dim, pairs, tokens) = (3, 8, 3, 40);
