@@ -18,8 +18,9 @@ impl Gpu {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()> {
-        let (stored, (formats, mut consts)) = (self.cache(cache)?, DeviceCache::formats(cache)?);
-        let mut flags: Vec<_> = DeviceCache::turn_flags(cache).collect();
+        let (stored, mut permutation) = (self.cache(cache)?, DeviceCache::permutation(cache)?);
+        let flags = &mut permutation.flags;
+        flags.extend(DeviceCache::turn_flags(cache));
         let (query, key, value) =
             (self.place(&rows.query)?, self.place(&rows.key)?, self.place(&rows.value)?);
         let turns = self.place(&rotation.turns)?;
@@ -45,7 +46,7 @@ impl Gpu {
             return Err(self.error("heads of queries or keys alone that are normalized"));
         }
         let heads = rows.query.columns() / shape.dim;
-        consts.extend([
+        permutation.consts.extend([
             ("WORKGROUP", WORKGROUP),
             ("DIM", shape.dim as u32),
             ("HEADS", heads as u32),
@@ -53,7 +54,6 @@ impl Gpu {
             ("PAIRS", rotation.turns.columns() as u32 / 2),
             ("CAPACITY", cache.capacity() as u32),
         ]);
-        let permutation = Permutation { quant: None, cache: Some(formats), flags, consts };
         let params = vec![
             query.offset as u32,
             key.offset as u32,
@@ -79,8 +79,9 @@ impl Gpu {
         let (place, stored, kv) = (self.place(query)?, self.cache(cache)?, cache.shape());
         let out = self.rows(query.rows(), query.columns());
         let plan = Plan::new(kv.dim, shape.heads, kv.heads, query.rows(), seen(at, kv.window));
-        let (formats, mut consts) = DeviceCache::formats(cache)?;
-        let mut flags: Vec<_> = DeviceCache::read_flags(cache).collect();
+        let mut permutation = DeviceCache::permutation(cache)?;
+        let flags = &mut permutation.flags;
+        flags.extend(DeviceCache::read_flags(cache));
         let turned = cache.value_store().turned;
         let sinks = match shape.sinks {
             Some(sinks) => Some((5, Arc::clone(&self.upload(bytemuck::cast_slice(sinks))?.buffer))),
@@ -103,7 +104,7 @@ impl Gpu {
                 bindings.extend(sinks.clone());
             }
         }
-        consts.extend([
+        permutation.consts.extend([
             ("WORKGROUP", plan.workgroup),
             ("DIM", kv.dim as u32),
             ("HEADS", shape.heads as u32),
@@ -122,7 +123,6 @@ impl Gpu {
             query.rows() as u32,
             plan.segment,
         ];
-        let permutation = Permutation { quant: None, cache: Some(formats), flags, consts };
         let groups = [kv.heads as u32, plan.tiles, plan.segments];
         let work = attention_work(cache, at, shape.heads);
         self.record(&kernels::ATTENTION, permutation, bindings, params, groups, work);

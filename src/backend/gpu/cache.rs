@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Gpu;
+use super::compose::Permutation;
 use super::record::Buffer;
 use crate::cache::{LayerCache, LayerState, Store};
 use crate::error::Result;
@@ -143,7 +144,7 @@ impl Layout {
 
 impl DeviceCache {
     /// What a shader that reads or writes rows is composed with: the formats, and sizes for their files.
-    pub fn formats(cache: &LayerCache) -> Result<([&'static str; 2], Vec<(&'static str, u32)>)> {
+    pub fn permutation(cache: &LayerCache) -> Result<Permutation> {
         let (keys, values, dim) = (cache.key_store(), cache.value_store(), cache.shape().dim);
         let consts = vec![
             ("keys_BYTES", keys.format.block_bytes as u32),
@@ -151,7 +152,8 @@ impl DeviceCache {
             ("values_BYTES", values.format.block_bytes as u32),
             ("values_WORDS", row_words(values, dim)? as u32),
         ];
-        Ok(([keys.format.name, values.format.name], consts))
+        let formats = Some([keys.format.name, values.format.name]);
+        Ok(Permutation { cache: formats, consts, ..Permutation::default() })
     }
 
     /// How `attention` reads rows: dense ones in fours, where halves need no flag, packed ones in groups of 32.

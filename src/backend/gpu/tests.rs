@@ -76,9 +76,9 @@ fn caches(kernel: &Kernel) -> Vec<Option<LayerCache>> {
 /// `permutation` for `cache`.
 fn with_cache(mut permutation: Permutation, kernel: &Kernel, cache: Option<&LayerCache>) -> Permutation {
     let Some(cache) = cache else { return permutation };
-    let (formats, consts) = DeviceCache::formats(cache).expect("heads that fit");
-    permutation.cache = Some(formats);
-    permutation.consts.extend(consts);
+    let of_cache = DeviceCache::permutation(cache).expect("heads that fit");
+    permutation.cache = of_cache.cache;
+    permutation.consts.extend(of_cache.consts);
     if kernel.name == "append" {
         permutation.flags.extend(DeviceCache::turn_flags(cache));
     } else {
