@@ -4,8 +4,8 @@
 //! ([`Source`]), what it writes is added to the residual on the way out, and matrices of one source are one operation. A
 //! decoder layer takes six.
 
-use crate::cache::LayerCache;
-use crate::error::Result;
+use crate::cache::{LayerCache, LayerState};
+use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 
 pub mod cpu;
@@ -172,6 +172,24 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()>;
+
+    /// What `cache` holds of what this backend appended: rows in the bytes that the CPU stores.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if another one holds it.
+    fn stored(&self, cache: &LayerCache) -> Result<LayerState<Vec<u8>>> {
+        let held = || Error::unsupported("a cache in the memory of", "another device", "");
+        let LayerState { first, len, keys, values } = cache.state().ok_or_else(held)?;
+        Ok(LayerState { first, len, keys: keys.concat(), values: values.concat() })
+    }
+
+    /// Replaces what `cache` holds by what [`Backend::stored`] gave of a layer with the same shape and kind.
+    ///
+    /// # Errors
+    /// [`Error::Numeric`] if it can't be from such a layer: then nothing has changed.
+    fn store(&self, cache: &mut LayerCache, state: &LayerState<&[u8]>) -> Result<()> {
+        cache.restore(state)
+    }
 
     /// Causal attention of `query` (rows at `at`, already in the cache) over the cache.
     fn attention(

@@ -131,30 +131,38 @@ impl KvCache {
         kept
     }
 
-    /// What is stored; `None` if a device holds it.
-    pub fn snapshot(&self) -> Option<Snapshot> {
-        let layers = self.layers.iter().map(|layer| {
-            let LayerState { first, len, keys, values } = layer.state()?;
-            Some(LayerState { first, len, keys: keys.concat(), values: values.concat() })
-        });
-        Some(Snapshot { kind: self.kind, layers: layers.collect::<Option<_>>()? })
-    }
-
-    /// Replaces everything by `snapshot`, of this cache or one with the same layers; it is stored as it was then.
+    /// What is stored, of each layer what `stored` gives: a device may hold it.
     ///
     /// # Errors
-    /// As [`KvCache::new`] and [`LayerCache::restore`]; then the cache is empty.
-    pub fn restore(&mut self, isa: Isa, snapshot: &Snapshot) -> Result<()> {
+    /// Those of `stored`.
+    pub fn snapshot(
+        &self,
+        stored: impl Fn(usize, &LayerCache) -> Result<LayerState<Vec<u8>>>,
+    ) -> Result<Snapshot> {
+        let layers = self.layers.iter().enumerate().map(|(index, layer)| stored(index, layer));
+        Ok(Snapshot { kind: self.kind, layers: layers.collect::<Result<_>>()? })
+    }
+
+    /// Replaces everything by `snapshot`, of this cache or one with the same layers; it is stored as it was then, by
+    /// `store`.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`] and `store`; then the cache is empty.
+    pub fn restore(
+        &mut self,
+        isa: Isa,
+        snapshot: &Snapshot,
+        store: impl Fn(usize, &mut LayerCache, &LayerState<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
         self.truncate(0);
         if snapshot.layers.len() != self.layers.len() {
             let message = format!("{} layers in a cache of {}", snapshot.layers.len(), self.layers.len());
             return Err(Error::Numeric(message));
         }
         self.convert(isa, snapshot.kind)?;
-        for (layer, state) in self.layers.iter_mut().zip(&snapshot.layers) {
+        for (index, (layer, state)) in self.layers.iter_mut().zip(&snapshot.layers).enumerate() {
             let LayerState { first, len, ref keys, ref values } = *state;
-            let restored = layer.restore(&LayerState { first, len, keys, values });
-            if let Err(error) = restored {
+            if let Err(error) = store(index, layer, &LayerState { first, len, keys, values }) {
                 self.truncate(0);
                 return Err(error);
             }
@@ -218,7 +226,7 @@ pub struct LayerCache {
 const WINDOW_SLACK: usize = 512;
 
 impl LayerCache {
-    fn new(shape: LayerShape, kind: CacheType, context: usize) -> Result<Self> {
+    pub(crate) fn new(shape: LayerShape, kind: CacheType, context: usize) -> Result<Self> {
         let (kind, capacity) = (shape.kind(kind), shape.capacity(context));
         let [keys, values] = kind.stores();
         Ok(LayerCache {
@@ -336,11 +344,36 @@ impl LayerCache {
         here.then(|| LayerState { first, len, keys: self.keys.heads(), values: self.values.heads() })
     }
 
+    /// Positions of the rows that are kept.
+    pub fn positions(&self) -> Range<usize> {
+        self.first..self.len
+    }
+
     /// Replaces what is stored by what [`LayerCache::state`] of a layer with the same shape and kind gave.
     ///
     /// # Errors
     /// [`Error::Numeric`] if it can't be from such a layer: then nothing has changed.
     pub fn restore(&mut self, state: &LayerState<&[u8]>) -> Result<()> {
+        self.check(state)?;
+        self.keys.restore(state.keys);
+        self.values.restore(state.values);
+        (self.first, self.len) = (state.first, state.len);
+        Ok(())
+    }
+
+    /// Counts the positions of `state`, of which a device holds the rows, or the last ones that it has room for.
+    ///
+    /// # Errors
+    /// As [`LayerCache::restore`].
+    pub fn restore_positions(&mut self, state: &LayerState<&[u8]>) -> Result<()> {
+        self.check(state)?;
+        self.truncate(0);
+        (self.first, self.len) = (state.first.max(state.len.saturating_sub(self.capacity)), state.len);
+        Ok(())
+    }
+
+    /// Whether `state` may be of a layer with this shape and kind.
+    fn check(&self, state: &LayerState<&[u8]>) -> Result<()> {
         let &LayerState { first, len, keys, values } = state;
         let rows = len.checked_sub(first).filter(|_| match self.shape.window {
             Some(window) => (len + 1).saturating_sub(window) >= first,
@@ -351,9 +384,6 @@ impl LayerCache {
             let message = format!("{bytes} bytes for positions {first}..{len} are no rows of {}", self.kind);
             return Err(Error::Numeric(message));
         }
-        self.keys.restore(keys);
-        self.values.restore(values);
-        (self.first, self.len) = (first, len);
         Ok(())
     }
 
@@ -363,6 +393,7 @@ impl LayerCache {
         let keys = self.keys.convert(isa, keys, self.shape, self.capacity)?;
         self.values = self.values.convert(isa, values, self.shape, self.capacity)?;
         (self.keys, self.kind) = (keys, kind);
+        self.slot = Slot::default();
         Ok(())
     }
 

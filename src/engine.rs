@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::cpu::Cpu;
 use crate::backend::{Backend, Hidden};
-use crate::cache::{self, CacheType, KvCache};
+use crate::cache::{self, CacheType, KvCache, LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::file::Weights;
 use crate::model::{Model, Outputs, Split};
@@ -32,7 +32,7 @@ pub use gpu::open as open_gpu;
 pub use info::Info;
 pub use options::{Device, Options};
 pub use placement::GpuLayers;
-use placement::{Offload, Placed, place};
+use placement::{Offload, Placed, of_layer, place};
 
 /// The Austen model, which is part of every program that calls [`Engine::embedded`].
 static AUSTEN: &[u8] = include_bytes!("../models/austen/austen-q8_0.gguf");
@@ -247,10 +247,10 @@ impl Engine {
     /// What the cache holds, to come back to.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a GPU holds it.
+    /// What a GPU says that holds it.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let cache = self.cache.snapshot();
-        let cache = cache.ok_or_else(|| Error::unsupported("a snapshot of the device", self.device(), ""))?;
+        let (gpu, cpu) = (self.gpu.as_ref(), &self.cpu);
+        let cache = self.cache.snapshot(|index, layer| of_layer(gpu, cpu, index).stored(layer))?;
         Ok(Snapshot { tokens: self.tokens.clone(), cache })
     }
 
@@ -260,7 +260,11 @@ impl Engine {
     /// [`Error::Numeric`] for a snapshot of another model; then the cache is empty.
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
         self.tokens.clear();
-        self.cache.restore(self.cpu.isa(), &snapshot.cache)?;
+        let (gpu, cpu) = (self.gpu.as_ref(), &self.cpu);
+        let store = |index, layer: &mut LayerCache, state: &LayerState<&[u8]>| {
+            of_layer(gpu, cpu, index).store(layer, state)
+        };
+        self.cache.restore(cpu.isa(), &snapshot.cache, store)?;
         self.tokens.extend_from_slice(&snapshot.tokens);
         self.info.set_cache(&self.cache);
         Ok(())

@@ -155,6 +155,8 @@ pub struct Format {
     panel: Kernels,
     /// WGSL that unpacks 32 weights, see `wgsl/lib/unpacked.wgsl`.
     pub shader: Option<&'static str>,
+    /// WGSL that makes rows of a cache, see `wgsl/lib/encode.wgsl`.
+    pub encode_shader: Option<&'static str>,
     /// The codebook that the shader looks values up in.
     pub codebook: Option<Grid>,
 }
@@ -226,6 +228,7 @@ impl Format {
             dot: None,
             panel: Kernels::NONE,
             shader: None,
+            encode_shader: None,
             codebook: None,
         }
     }
@@ -233,6 +236,12 @@ impl Format {
     /// Adds what a GPU unpacks weights with.
     const fn shader(mut self, wgsl: &'static str) -> Self {
         self.shader = Some(wgsl);
+        self
+    }
+
+    /// Adds what a GPU stores rows of a cache with.
+    const fn encode_shader(mut self, wgsl: &'static str) -> Self {
+        self.encode_shader = Some(wgsl);
         self
     }
 

@@ -427,4 +427,12 @@ fn caches_are_measured() {
     assert_eq!(found["caches"][2]["bits"], 6.25);
     assert!(found["caches"][2]["speeds"][0]["tokens_per_second"].as_f64().unwrap() > 0.0);
     assert!(std::fs::read_to_string(&plot).unwrap().contains("turbo:k8v3"));
+
+    // A page, of numbers without what rounded activations add.
+    let plot = folder.path().join("curve.html");
+    let rest = ["--kinds", "f16,k8v3", "--activations", "float", "--json", "--plot", plot.to_str().unwrap()];
+    let floats: Value = serde_json::from_str(&text(&[&cut[..], &rest].concat())).unwrap();
+    assert!(floats["caches"][0]["mean_kl"].as_f64().unwrap() < mean(1) / 2.0, "{floats}");
+    let page = std::fs::read_to_string(&plot).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("turbo:k8v3"), "{page}");
 }

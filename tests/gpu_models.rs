@@ -148,6 +148,53 @@ fn the_austen_model_on_every_length_of_prompt() {
     }
 }
 
+/// The CPU multiplies queries rounded to 8 bits, the GPU as they are.
+#[test]
+fn packed_caches_give_the_tokens_of_the_cpu() {
+    for kind in ["turbo", "turbo:k4v4", "q8_0", "q4_0:rot", "affine8/turbo5", "bf16"] {
+        let kv: CacheType = kind.parse().unwrap();
+        let open = |device| Engine::embedded(&Options { device, cache: kv, ..Options::default() }).unwrap();
+        if has_adapter() {
+            let mut both = [open(engine::Device::Cpu), open(engine::Device::Gpu(None))];
+            follow(&format!("Austen, {kind}"), &mut both, "It was a dark night", 24);
+            lengths(&format!("Austen, {kind}"), &mut both, [2, 40, 300], 300);
+        }
+    }
+}
+
+/// What the device holds comes back from a file and from a snapshot, to it and to the CPU, and nothing else does.
+#[test]
+fn sessions_of_a_device_go_on() {
+    if !has_adapter() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+    for kind in ["f16", "turbo", "q8_0/q4_0:rot"] {
+        let kv: CacheType = kind.parse().unwrap();
+        let open = |device| Engine::embedded(&Options { device, cache: kv, ..Options::default() }).unwrap();
+        let [mut cpu, mut gpu] = [open(engine::Device::Cpu), open(engine::Device::Gpu(None))];
+        let tokens: Vec<u32> = (0..70).map(|i| 3 + i * 7 % 500).collect();
+        gpu.prefill(&tokens).unwrap();
+        gpu.truncate(61);
+        gpu.save_session(&first, "a note").unwrap();
+        let snapshot = gpu.snapshot().unwrap();
+        let expected = gpu.step(9).unwrap().to_vec();
+        gpu.reset();
+        gpu.prefill(&[1, 2, 3]).unwrap();
+        assert_eq!(gpu.load_session(&first).unwrap(), "a note");
+        assert_eq!(gpu.tokens(), &tokens[..61]);
+        assert_eq!(gpu.step(9).unwrap(), expected, "{kind}");
+        gpu.restore(&snapshot).unwrap();
+        assert_eq!(gpu.step(9).unwrap(), expected, "{kind}");
+        // From the device to the CPU and back: the same file.
+        cpu.load_session(&first).unwrap();
+        cpu.save_session(&second, "a note").unwrap();
+        assert!(std::fs::read(&first).unwrap() == std::fs::read(&second).unwrap(), "{kind}");
+        compare(kind, &expected, cpu.step(9).unwrap());
+    }
+}
+
 #[test]
 fn real_models_give_the_tokens_of_the_cpu() {
     let cases: [(&str, usize, &[usize]); 3] =

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cpu::Activations;
 use super::{AttentionShape, Backend, Heads, Hidden, Linear, MOST_TOGETHER, RmsNorm, Rotation, Source, Span};
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
@@ -23,6 +23,7 @@ pub use wgpu::Adapter;
 
 mod attention;
 mod best;
+mod cache;
 pub mod check;
 pub mod compose;
 mod device;
@@ -203,8 +204,8 @@ impl Backend for Gpu {
         let place = self.rows(tokens.len(), columns);
         let permutation = Permutation {
             quant: Some(matrix.format.name),
-            flags: vec![],
             consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)],
+            ..Permutation::default()
         };
         for chunk in &matrix.chunks {
             let mut bindings = matrix.bindings(chunk);
@@ -253,9 +254,9 @@ impl Backend for Gpu {
         let y = self.rows(rows, columns);
         self.product(&matrix, &inputs, rows, &y, 0, false);
         let permutation = Permutation {
-            quant: None,
             flags: vec!["NORMED"],
             consts: vec![("WORKGROUP", WORKGROUP), ("K", columns as u32)],
+            ..Permutation::default()
         };
         let bindings = vec![(2, y.buffer()), (3, self.vector(&norm.weight)?), (4, place.buffer())];
         let params = vec![0, columns as u32, 0, norm.eps.to_bits(), place.offset as u32, place.stride as u32];
@@ -274,6 +275,14 @@ impl Backend for Gpu {
         self.append_rows(cache, rows, norms, rotation)
     }
 
+    fn stored(&self, cache: &LayerCache) -> Result<LayerState<Vec<u8>>> {
+        self.stored_rows(cache)
+    }
+
+    fn store(&self, cache: &mut LayerCache, state: &LayerState<&[u8]>) -> Result<()> {
+        self.store_rows(cache, state)
+    }
+
     fn attention(
         &self,
         query: &Hidden,
@@ -287,7 +296,7 @@ impl Backend for Gpu {
     fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()> {
         let place = self.place(x)?;
         let len = x.rows() * x.columns();
-        let permutation = Permutation { quant: None, flags: vec![], consts: vec![("WORKGROUP", WORKGROUP)] };
+        let permutation = Permutation { consts: vec![("WORKGROUP", WORKGROUP)], ..Permutation::default() };
         let groups = [(len as u32).div_ceil(WORKGROUP).min(65535), 1, 1];
         let params = vec![len as u32, cap.to_bits()];
         let bindings = vec![(4, place.buffer())];

@@ -92,6 +92,11 @@ impl Kind {
 }
 
 impl Store {
+    /// Whether codes stand for the numbers of a codebook.
+    pub fn has_codebook(self) -> bool {
+        values::ALL.iter().any(|&format| std::ptr::eq(format, self.format))
+    }
+
     /// Bytes of a row of `dim` elements.
     ///
     /// # Errors

@@ -92,10 +92,20 @@ pub struct NumericsArgs {
     cache_type_v: Option<&'static Kind>,
 }
 
+/// As options name them.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ActivationsName {
+pub enum ActivationsName {
     Quantized,
     Float,
+}
+
+impl From<ActivationsName> for Activations {
+    fn from(name: ActivationsName) -> Self {
+        match name {
+            ActivationsName::Quantized => Activations::Quantized,
+            ActivationsName::Float => Activations::Float,
+        }
+    }
 }
 
 impl ModelArgs {
@@ -156,10 +166,7 @@ impl NumericsArgs {
             gpu_memory: self.gpu_memory,
             pipelines: folder::pipelines(),
             threads,
-            activations: match self.activations {
-                ActivationsName::Quantized => Activations::Quantized,
-                ActivationsName::Float => Activations::Float,
-            },
+            activations: self.activations.into(),
             repack: !self.no_repack,
             cache: self.cache()?,
             ..Options::default()

@@ -49,6 +49,14 @@ impl Offload {
     }
 }
 
+/// What runs layer `index`.
+pub(super) fn of_layer<'a>(gpu: Option<&'a Offload>, cpu: &'a Cpu, index: usize) -> &'a dyn Backend {
+    match gpu {
+        Some(gpu) if index >= gpu.first => &*gpu.ops,
+        _ => cpu,
+    }
+}
+
 impl Placed {
     /// Everything on the CPU.
     pub fn new(weights: &Weights, options: &Options) -> Result<Placed> {

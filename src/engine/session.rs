@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128 as Hash;
 
 use super::Engine;
+use super::placement::of_layer;
 use crate::cache::LayerState;
 use crate::error::{Error, Result};
 use crate::file;
@@ -66,16 +67,14 @@ impl Engine {
     /// Writes what the cache holds, and `note`, to `path`: the file is complete or as it was before, whatever happens.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Unsupported`] if a GPU holds the cache.
+    /// [`Error::Io`], and what a GPU says that holds the cache.
     pub fn save_session(&self, path: impl AsRef<Path>, note: &str) -> Result<()> {
         let path = path.as_ref();
         let mut body = Vec::new();
         let tokens: Vec<u8> = self.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        let tokens = add(&mut body, &[&tokens]);
-        let layers = self.cache.layers().iter().map(|layer| {
-            let state = layer.state();
-            let state =
-                state.ok_or_else(|| Error::unsupported("a session of the device", self.device(), ""))?;
+        let tokens = add(&mut body, &tokens);
+        let layers = self.cache.layers().iter().enumerate().map(|(index, layer)| {
+            let state = of_layer(self.gpu.as_ref(), &self.cpu, index).stored(layer)?;
             let (keys, values) = (add(&mut body, &state.keys), add(&mut body, &state.values));
             Ok(Layer { first: state.first, len: state.len, keys, values })
         });
@@ -108,9 +107,6 @@ impl Engine {
     /// than the context.
     pub fn load_session(&mut self, path: impl AsRef<Path>) -> Result<String> {
         let path = path.as_ref();
-        if self.gpu.is_some() {
-            return Err(Error::unsupported("a session of the device", self.device(), ""));
-        }
         let file = file::map_file(path)?;
         let (header, body) = open(path, &file)?;
         self.check_session(path, &header)?;
@@ -128,12 +124,8 @@ impl Engine {
             };
             let restored = part(&layer.keys, "the keys").and_then(|keys| {
                 let values = part(&layer.values, "the values")?;
-                self.cache.layer(index).restore(&LayerState {
-                    first: layer.first,
-                    len: layer.len,
-                    keys,
-                    values,
-                })
+                let state = LayerState { first: layer.first, len: layer.len, keys, values };
+                of_layer(self.gpu.as_ref(), &self.cpu, index).store(self.cache.layer(index), &state)
             });
             if let Err(error) = restored {
                 self.reset();
@@ -172,11 +164,11 @@ impl Engine {
     }
 }
 
-/// Appends `parts` to `body` at the next page.
-fn add(body: &mut Vec<u8>, parts: &[&[u8]]) -> Section {
+/// Appends `bytes` to `body` at the next page.
+fn add(body: &mut Vec<u8>, bytes: &[u8]) -> Section {
     body.resize(body.len().next_multiple_of(ALIGNMENT), 0);
     let offset = body.len();
-    parts.iter().for_each(|part| body.extend_from_slice(part));
+    body.extend_from_slice(bytes);
     Section { offset, bytes: body.len() - offset, hash: hex(&body[offset..]) }
 }
 

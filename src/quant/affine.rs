@@ -21,9 +21,16 @@ unsafe impl<const N: usize> Zeroable for Block<N> {}
 unsafe impl<const N: usize> Pod for Block<N> {}
 
 /// 4 bits.
-pub static A4: Format = Format::new::<Block<32>>("affine4", None).encoder::<Block<32>>();
+pub static A4: Format = row::<32>("affine4");
 /// 8 bits.
-pub static A8: Format = Format::new::<Block<64>>("affine8", None).encoder::<Block<64>>();
+pub static A8: Format = row::<64>("affine8");
+
+const fn row<const N: usize>(name: &'static str) -> Format {
+    Format::new::<Block<N>>(name, None)
+        .shader(include_str!("../../wgsl/quant/affine.wgsl"))
+        .encode_shader(include_str!("../../wgsl/encode/affine.wgsl"))
+        .encoder::<Block<N>>()
+}
 
 impl<const N: usize> super::Block for Block<N> {
     const LEN: usize = 64;

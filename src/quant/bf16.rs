@@ -14,6 +14,7 @@ struct Block(U16);
 /// The table row. Measured (see [`super::panel`]): four rows 8, panels 17 GMAC/s.
 pub static FORMAT: Format = Format::new::<Block>("bf16", Some(30))
     .shader(include_str!("../../wgsl/quant/bf16.wgsl"))
+    .encode_shader(include_str!("../../wgsl/encode/bf16.wgsl"))
     .encoder::<Block>()
     .dot(&super::f32::FORMAT, arms![Block, F32; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2]);
 

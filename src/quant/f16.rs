@@ -7,6 +7,7 @@ use super::{Format, arms, decoders, quantizers};
 /// The table row. Measured (see [`super::panel`]): four rows 8, panels 19 GMAC/s.
 pub static FORMAT: Format = Format::new::<F16>("f16", Some(1))
     .shader(include_str!("../../wgsl/quant/f16.wgsl"))
+    .encode_shader(include_str!("../../wgsl/encode/f16.wgsl"))
     .encoder::<F16>()
     .largest(65_504.0)
     .quantizers(quantizers![F16; #[cfg(target_arch = "x86_64")] Avx2: avx2::quantize])

@@ -10,6 +10,7 @@ use super::{Format, arms};
 /// The table row. Measured (see [`super::panel`]): four rows 5, panels 18 GMAC/s.
 pub static FORMAT: Format = Format::new::<F32>("f32", Some(0))
     .shader(include_str!("../../wgsl/quant/f32.wgsl"))
+    .encode_shader(include_str!("../../wgsl/encode/f32.wgsl"))
     .encoder::<F32>()
     .dot(&FORMAT, arms![F32, F32; Scalar: dot, #[cfg(target_arch = "x86_64")] Avx2: dot_avx2]);
 

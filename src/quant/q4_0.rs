@@ -19,6 +19,7 @@ struct Block {
 /// The table row. Measured (see [`panel`]): four rows 26, panels 87 GMAC/s; 7.1 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("q4_0", Some(2))
     .shader(include_str!("../../wgsl/quant/q4_0.wgsl"))
+    .encode_shader(include_str!("../../wgsl/encode/q4_0.wgsl"))
     .encoder::<Block>()
     .weighted::<Block>()
     .dot(&q8_0::FORMAT, arms![terms; Block, q8_0::Block; dot, avx2])

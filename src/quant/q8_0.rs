@@ -21,6 +21,7 @@ pub struct Block {
 /// The table row. Measured (see [`panel`]): four rows 29, panels 61 GMAC/s; 9.0 GB/s from memory.
 pub static FORMAT: Format = Format::new::<Block>("q8_0", Some(8))
     .shader(include_str!("../../wgsl/quant/q8_0.wgsl"))
+    .encode_shader(include_str!("../../wgsl/encode/q8_0.wgsl"))
     .encoder::<Block>()
     .largest(127.0 * 65_504.0)
     .quantizers(quantizers![

@@ -17,7 +17,7 @@ mod query;
 mod tables;
 pub mod values;
 
-pub use tables::{DIMS, LARGEST_DIM};
+pub use tables::{DIMS, LARGEST_DIM, bytes as tables};
 
 /// Turns a row: signs, then the Hadamard transform. A product of two turned rows is that of the rows.
 ///

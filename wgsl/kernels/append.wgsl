@@ -1,5 +1,6 @@
 // New rows of queries, keys and values (in one buffer, row by row): normalizes the heads of queries and keys, rotates
-// them, and stores keys and values in the cache. One workgroup a head of a row.
+// them, and stores keys and values in the cache as their formats say. Where keys are turned, so are queries, which
+// nothing but attention reads. One workgroup a head of a row.
 struct Params {
     // In `rows`: where queries, keys and values begin, and the distance of rows.
     query: u32,
@@ -27,6 +28,12 @@ struct Params {
 var<workgroup> head_values: array<f32, DIM>;
 var<workgroup> turned: array<f32, DIM>;
 var<workgroup> squares: array<f32, WORKGROUP>;
+
+#if TURNED
+#import lib/turn
+#endif
+#import encode as keys
+#import encode as values
 
 @compute @workgroup_size(WORKGROUP)
 fn append(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
@@ -88,6 +95,16 @@ fn append(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation
         turned[i] = value;
     }
     workgroupBarrier();
+#if KEYS_TURNED
+    if !is_value {
+        turn(t);
+    }
+#endif
+#if VALUES_TURNED
+    if is_value {
+        turn(t);
+    }
+#endif
     if is_query {
         for (var i = t; i < DIM; i += WORKGROUP) {
             rows[begin + i] = turned[i];
@@ -95,23 +112,15 @@ fn append(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation
         return;
     }
     let at = row_index(head, params.start + row);
-#if F16
-    for (var i = t; i < DIM / 2u; i += WORKGROUP) {
-        let bits = to_half(turned[2u * i]) | (to_half(turned[2u * i + 1u]) << 16u);
-        if is_value {
-            values[at * (DIM / 2u) + i] = bits;
-        } else {
-            keys[at * (DIM / 2u) + i] = bits;
+    if is_value {
+        values_encode(t);
+        for (var i = t; i < values_WORDS; i += WORKGROUP) {
+            values[at * values_WORDS + i] = values_word(i);
+        }
+    } else {
+        keys_encode(t);
+        for (var i = t; i < keys_WORDS; i += WORKGROUP) {
+            keys[at * keys_WORDS + i] = keys_word(i);
         }
     }
-#else
-    for (var i = t; i < DIM; i += WORKGROUP) {
-        let bits = bitcast<u32>(turned[i]);
-        if is_value {
-            values[at * DIM + i] = bits;
-        } else {
-            keys[at * DIM + i] = bits;
-        }
-    }
-#endif
 }

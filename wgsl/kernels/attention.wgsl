@@ -1,6 +1,7 @@
 // Causal attention with an online softmax. Query rows of all heads that share a head of keys are counted together, row by
 // row; a workgroup takes QUERIES of them and goes over tiles of KEYS keys. With SPLIT, several workgroups share the keys
-// and `combine` joins what they found.
+// and `combine` joins what they found. Keys and values of packed formats become numbers in the workgroup's memory, a tile
+// of keys and then the same tile's values.
 struct Params {
     query: u32,
     stride: u32,
@@ -19,12 +20,25 @@ struct Params {
 #import lib/cache
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> rows: array<f32>;
-#if F16
-@group(0) @binding(2) var<storage, read> keys: array<vec2<u32>>;
-@group(0) @binding(3) var<storage, read> values: array<vec2<u32>>;
+#if KEYS_PACKED
+@group(0) @binding(2) var<storage, read> keys_weights: array<u32>;
+#import quant as keys
 #else
+#if KEYS_F32
 @group(0) @binding(2) var<storage, read> keys: array<vec4<f32>>;
+#else
+@group(0) @binding(2) var<storage, read> keys: array<vec2<u32>>;
+#endif
+#endif
+#if VALUES_PACKED
+@group(0) @binding(3) var<storage, read> values_weights: array<u32>;
+#import quant as values
+#else
+#if VALUES_F32
 @group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
+#else
+@group(0) @binding(3) var<storage, read> values: array<vec2<u32>>;
+#endif
 #endif
 // rows x heads x DIM; with SPLIT rows x heads x segments x (DIM sums, highest score, total weight, 0, 0)
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
@@ -34,6 +48,8 @@ struct Params {
 
 const SHARE: u32 = HEADS / KV_HEADS;
 const FOURS: u32 = DIM / 4u;
+// Of 32 numbers each, as packed ones are read.
+const GROUPS: u32 = DIM / 32u;
 // Rows of scores, apart so that invocations of different queries meet different banks.
 const STRIDE: u32 = KEYS + 1u;
 // Queries whose scores, and whose sums, are computed at once.
@@ -55,13 +71,36 @@ var<workgroup> factors: array<f32, QUERIES>;
 var<workgroup> highest_scores: array<f32, QUERIES>;
 var<workgroup> totals: array<f32, QUERIES * WEIGHERS>;
 
-#if F16
-fn four(pairs: vec2<u32>) -> vec4<f32> {
-    return vec4(two_halves(pairs.x), two_halves(pairs.y));
-}
+// Numbers 4 i to 4 i + 3 of all that are stored.
+#if KEYS_PACKED
 #else
-fn four(numbers: vec4<f32>) -> vec4<f32> {
-    return numbers;
+fn keys_four(i: u32) -> vec4<f32> {
+#if KEYS_F32
+    return keys[i];
+#else
+    let pairs = keys[i];
+#if KEYS_BF16
+    return bitcast<vec4<f32>>(vec4(pairs.x << 16u, pairs.x & 0xffff0000u, pairs.y << 16u, pairs.y & 0xffff0000u));
+#else
+    return vec4(two_halves(pairs.x), two_halves(pairs.y));
+#endif
+#endif
+}
+#endif
+
+#if VALUES_PACKED
+#else
+fn values_four(i: u32) -> vec4<f32> {
+#if VALUES_F32
+    return values[i];
+#else
+    let pairs = values[i];
+#if VALUES_BF16
+    return bitcast<vec4<f32>>(vec4(pairs.x << 16u, pairs.x & 0xffff0000u, pairs.y << 16u, pairs.y & 0xffff0000u));
+#else
+    return vec4(two_halves(pairs.x), two_halves(pairs.y));
+#endif
+#endif
 }
 #endif
 
@@ -80,12 +119,43 @@ fn load_queries(first: u32, kv_head: u32, t: u32) {
     }
 }
 
+#if KEYS_PACKED
+fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
+    for (var i = t; i < KEYS * GROUPS; i += WORKGROUP) {
+        let slot = i / GROUPS;
+        let first = 32u * (i % GROUPS);
+        let row = row_index(kv_head, min(begin + slot, end - 1u));
+        let at = row * 4u * keys_WORDS + first / keys_BLOCK * keys_BLOCK_BYTES;
+        keys_unpack(at, first % keys_BLOCK / 32u);
+        for (var j = 0u; j < 8u; j++) {
+            tile[(first / 4u + j) * (KEYS + 1u) + slot] = keys_four(j);
+        }
+    }
+}
+#else
 fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
     for (var i = t; i < KEYS * FOURS; i += WORKGROUP) {
         let key = min(begin + i / FOURS, end - 1u);
-        tile[(i % FOURS) * (KEYS + 1u) + i / FOURS] = four(keys[row_index(kv_head, key) * FOURS + i % FOURS]);
+        tile[(i % FOURS) * (KEYS + 1u) + i / FOURS] = keys_four(row_index(kv_head, key) * FOURS + i % FOURS);
     }
 }
+#endif
+
+#if VALUES_PACKED
+// To where the keys were.
+fn load_values(kv_head: u32, begin: u32, end: u32, t: u32) {
+    for (var i = t; i < KEYS * GROUPS; i += WORKGROUP) {
+        let slot = i / GROUPS;
+        let first = 32u * (i % GROUPS);
+        let row = row_index(kv_head, min(begin + slot, end - 1u));
+        let at = row * 4u * values_WORDS + first / values_BLOCK * values_BLOCK_BYTES;
+        values_unpack(at, first % values_BLOCK / 32u);
+        for (var j = 0u; j < 8u; j++) {
+            tile[slot * FOURS + first / 4u + j] = values_four(j);
+        }
+    }
+}
+#endif
 
 fn score_keys(first: u32, begin: u32, end: u32, t: u32) {
     let slot = t % KEYS;
@@ -139,6 +209,9 @@ fn attention(
         workgroupBarrier();
         score_keys(first, at, end, t);
         workgroupBarrier();
+#if VALUES_PACKED
+        load_values(kv_head, at, end, t);
+#endif
         if weighed < QUERIES {
             var raised = highest;
             for (var i = 0u; i < KEYS; i++) {
@@ -162,11 +235,18 @@ fn attention(
             sums[step] *= factors[min(t / FOURS + step * SUMMED, QUERIES - 1u)];
         }
         for (var i = 0u; i < min(KEYS, end - at); i++) {
-            let value = four(values[row_index(kv_head, at + i) * FOURS + dimension]);
+#if VALUES_PACKED
+            let value = tile[i * FOURS + dimension];
+#else
+            let value = values_four(row_index(kv_head, at + i) * FOURS + dimension);
+#endif
             for (var step = 0u; step < SUM_STEPS; step++) {
                 sums[step] += weights[min(t / FOURS + step * SUMMED, QUERIES - 1u) * STRIDE + i] * value;
             }
         }
+#if VALUES_PACKED
+        workgroupBarrier();
+#endif
     }
     if weighed < QUERIES {
         totals[t] = total;

@@ -1,4 +1,5 @@
-// Joins what the workgroups of `attention` found in their segments of the keys. One workgroup a head of a row.
+// Joins what the workgroups of `attention` found in their segments of the keys, and turns sums of turned values back: once
+// a row. One workgroup a head of a row.
 struct Params {
     segments: u32,
 }
@@ -13,6 +14,11 @@ struct Params {
 #endif
 
 const FOURS: u32 = DIM / 4u;
+
+#if TURNED
+var<workgroup> turned: array<f32, DIM>;
+#import lib/turn
+#endif
 
 @compute @workgroup_size(WORKGROUP)
 fn combine(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
@@ -39,6 +45,19 @@ fn combine(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocatio
             let at = first + i * (FOURS + 1u);
             sum += exp(found[at + FOURS].x - highest) * found[at + dimension];
         }
+#if TURNED
+        let four = sum / total;
+        for (var i = 0u; i < 4u; i++) {
+            turned[4u * dimension + i] = four[i];
+        }
+    }
+    turn_back(t);
+    for (var dimension = t; dimension < FOURS; dimension += WORKGROUP) {
+        let at = 4u * dimension;
+        out[index * FOURS + dimension] = vec4(turned[at], turned[at + 1u], turned[at + 2u], turned[at + 3u]);
+    }
+#else
         out[index * FOURS + dimension] = sum / total;
     }
+#endif
 }

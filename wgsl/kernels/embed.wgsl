@@ -8,6 +8,7 @@ struct Params {
 
 #import quant
 @group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(2) var<storage, read> tokens: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 

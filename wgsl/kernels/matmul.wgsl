@@ -12,6 +12,7 @@ struct Params {
 
 #import quant
 @group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weights: array<u32>;
 #if INT8
 @group(0) @binding(2) var<storage, read> x_codes: array<u32>;
 @group(0) @binding(3) var<storage, read> x_numbers: array<vec4<f32>>;

@@ -14,6 +14,7 @@ struct Params {
 #import quant
 #import lib/lanes
 @group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 #if BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;

@@ -1,7 +1,6 @@
-// Stored weights as bytes. Blocks have any size, so words are read at any byte; a word behind the last one is there.
+// Stored weights as bytes. The user declares `weights`, an array of words. Blocks have any size, so words are read at any
+// byte; a word behind the last one is there.
 #import lib/halves
-
-@group(0) @binding(1) var<storage, read> weights: array<u32>;
 
 // 32 bits from byte `at` on.
 fn word_at(at: u32) -> u32 {

@@ -2,39 +2,15 @@
 
 use std::sync::Arc;
 
+use super::cache::DeviceCache;
 use super::compose::Permutation;
-use super::record::{Buffer, Work};
+use super::record::Work;
 use super::{ENOUGH_WORKGROUPS, Gpu, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
-use crate::cache::{CacheType, LayerCache};
+use crate::cache::LayerCache;
 use crate::error::Result;
 
-/// Keys and values of a layer: heads × capacity × dim each.
-#[derive(Debug)]
-struct DeviceCache {
-    keys: Arc<Buffer>,
-    values: Arc<Buffer>,
-}
-
 impl Gpu {
-    fn cache(&self, cache: &LayerCache) -> Result<Arc<DeviceCache>> {
-        let token = (cache.token_bytes() / 2) as u64;
-        let (bytes, most) = (cache.capacity() as u64 * token, self.device.binding_bytes());
-        if bytes > most {
-            let message = format!("{bytes} bytes of keys in a layer, a binding holds {most}");
-            return Err(self.error(format!("{message}: --ctx-size may be {}", most / token)));
-        }
-        cache.slot().get_or_make(|| Ok(DeviceCache { keys: Buffer::new(bytes), values: Buffer::new(bytes) }))
-    }
-
-    fn cache_flags(&self, cache: &LayerCache) -> Result<Vec<&'static str>> {
-        match cache.kind() {
-            kind if kind == CacheType::F16 => Ok(vec!["F16"]),
-            kind if kind == CacheType::F32 => Ok(vec![]),
-            kind => Err(self.error(format!("a cache of {kind} has no kernels yet: --kv f16 and f32 have"))),
-        }
-    }
-
     pub(super) fn append_rows(
         &self,
         cache: &mut LayerCache,
@@ -42,8 +18,9 @@ impl Gpu {
         norms: [Option<&RmsNorm>; 2],
         rotation: &Rotation,
     ) -> Result<()> {
-        let mut flags = self.cache_flags(cache)?;
-        let stored = self.cache(cache)?;
+        let (stored, mut permutation) = (self.cache(cache)?, DeviceCache::permutation(cache)?);
+        let flags = &mut permutation.flags;
+        flags.extend(DeviceCache::turn_flags(cache));
         let (query, key, value) =
             (self.place(&rows.query)?, self.place(&rows.key)?, self.place(&rows.value)?);
         let turns = self.place(&rotation.turns)?;
@@ -55,6 +32,7 @@ impl Gpu {
             (3, Arc::clone(&stored.keys)),
             (4, Arc::clone(&stored.values)),
         ];
+        bindings.extend(stored.tables());
         let mut eps = [0.0; 2];
         if let [Some(query), Some(key)] = norms {
             flags.push("NORMED");
@@ -68,18 +46,14 @@ impl Gpu {
             return Err(self.error("heads of queries or keys alone that are normalized"));
         }
         let heads = rows.query.columns() / shape.dim;
-        let permutation = Permutation {
-            quant: None,
-            flags,
-            consts: vec![
-                ("WORKGROUP", WORKGROUP),
-                ("DIM", shape.dim as u32),
-                ("HEADS", heads as u32),
-                ("KV_HEADS", shape.heads as u32),
-                ("PAIRS", rotation.turns.columns() as u32 / 2),
-                ("CAPACITY", cache.capacity() as u32),
-            ],
-        };
+        permutation.consts.extend([
+            ("WORKGROUP", WORKGROUP),
+            ("DIM", shape.dim as u32),
+            ("HEADS", heads as u32),
+            ("KV_HEADS", shape.heads as u32),
+            ("PAIRS", rotation.turns.columns() as u32 / 2),
+            ("CAPACITY", cache.capacity() as u32),
+        ]);
         let params = vec![
             query.offset as u32,
             key.offset as u32,
@@ -105,14 +79,20 @@ impl Gpu {
         let (place, stored, kv) = (self.place(query)?, self.cache(cache)?, cache.shape());
         let out = self.rows(query.rows(), query.columns());
         let plan = Plan::new(kv.dim, shape.heads, kv.heads, query.rows(), seen(at, kv.window));
-        let mut flags = self.cache_flags(cache)?;
+        let mut permutation = DeviceCache::permutation(cache)?;
+        let flags = &mut permutation.flags;
+        flags.extend(DeviceCache::read_flags(cache));
+        let turned = cache.value_store().turned;
         let sinks = match shape.sinks {
             Some(sinks) => Some((5, Arc::clone(&self.upload(bytemuck::cast_slice(sinks))?.buffer))),
             None => None,
         };
         let mut bindings =
             vec![(1, place.buffer()), (2, Arc::clone(&stored.keys)), (3, Arc::clone(&stored.values))];
-        let found = (plan.segments > 1).then(|| self.spares.take(plan.found_bytes()));
+        if cache.value_store().has_codebook() {
+            bindings.extend(stored.tables());
+        }
+        let found = (plan.segments > 1 || turned).then(|| self.spares.take(plan.found_bytes()));
         match &found {
             Some(found) => {
                 flags.push("SPLIT");
@@ -124,7 +104,7 @@ impl Gpu {
                 bindings.extend(sinks.clone());
             }
         }
-        let consts = vec![
+        permutation.consts.extend([
             ("WORKGROUP", plan.workgroup),
             ("DIM", kv.dim as u32),
             ("HEADS", shape.heads as u32),
@@ -132,7 +112,7 @@ impl Gpu {
             ("CAPACITY", cache.capacity() as u32),
             ("QUERIES", plan.queries),
             ("KEYS", plan.keys),
-        ];
+        ]);
         let params = vec![
             place.offset as u32,
             place.stride as u32,
@@ -143,18 +123,19 @@ impl Gpu {
             query.rows() as u32,
             plan.segment,
         ];
-        let permutation = Permutation { quant: None, flags, consts };
         let groups = [kv.heads as u32, plan.tiles, plan.segments];
         let work = attention_work(cache, at, shape.heads);
         self.record(&kernels::ATTENTION, permutation, bindings, params, groups, work);
         if let Some(found) = found {
-            let permutation = Permutation {
-                quant: None,
-                flags: sinks.iter().map(|_| "SINKS").collect(),
-                consts: vec![("WORKGROUP", WORKGROUP), ("DIM", kv.dim as u32), ("HEADS", shape.heads as u32)],
-            };
+            let flags = sinks.iter().map(|_| "SINKS").chain(turned.then_some("TURNED"));
+            let consts =
+                vec![("WORKGROUP", WORKGROUP), ("DIM", kv.dim as u32), ("HEADS", shape.heads as u32)];
+            let permutation = Permutation { flags: flags.collect(), consts, ..Permutation::default() };
             let mut bindings = vec![(1, Arc::clone(&found.buffer)), (4, out.buffer())];
             bindings.extend(sinks);
+            if turned {
+                bindings.extend(stored.tables());
+            }
             let groups = [shape.heads as u32, query.rows() as u32, 1];
             self.record(&kernels::COMBINE, permutation, bindings, vec![plan.segments], groups, Work::SMALL);
         }

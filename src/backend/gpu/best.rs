@@ -31,7 +31,7 @@ impl Gpu {
             let slices = len.div_ceil((EACH * WORKGROUP) as usize);
             let out = self.spares.take(8 * (slices * count) as u64);
             let consts = vec![("WORKGROUP", WORKGROUP), ("EACH", EACH)];
-            let permutation = Permutation { quant: None, flags: flags.clone(), consts };
+            let permutation = Permutation { flags: flags.clone(), consts, ..Permutation::default() };
             let bindings = vec![(2, buffer), (4, Arc::clone(&out.buffer))];
             let params = vec![offset as u32, len as u32, count as u32];
             let groups = [slices as u32, 1, 1];

@@ -2,6 +2,8 @@
 //!
 //! - `#import lib/bytes`: the file of that name, once, where it is first asked for; `#import quant`: the shader of the
 //!   permutation's format;
+//! - `#import quant as keys`, `#import encode as values`: the shader of a cache's format, and what it imports anew, under
+//!   names of their own: what is declared there, or here as `keys_NAME`, is `keys_NAME`;
 //! - `#if FLAG`, `#else`, `#endif`: by the permutation's flags; they nest.
 //!
 //! `enable` lines come first in the result. Each line of it knows its origin, so that an error names file and line.
@@ -24,6 +26,8 @@ pub struct Composed {
 pub struct Permutation {
     /// Name of the format's shader, where the kernel imports `quant`.
     pub quant: Option<&'static str>,
+    /// Names of the formats of keys and values, where it imports their shaders.
+    pub cache: Option<[&'static str; 2]>,
     /// For `#if`.
     pub flags: Vec<&'static str>,
     /// Become `const NAME: u32 = value;`.
@@ -75,6 +79,26 @@ struct Composer<'a> {
 }
 
 impl Composer<'_> {
+    /// Imports the `folder`'s shader of what `prefix` names, with names of its own.
+    fn import_as(&mut self, folder: &str, prefix: &str, from: (&'static str, usize)) -> Result<()> {
+        let format = match (prefix, self.permutation.cache) {
+            ("keys", Some([keys, _])) => keys,
+            ("values", Some([_, values])) => values,
+            _ => return Err(error(from, &format!("no format of {prefix} to import"))),
+        };
+        let (seen, outer) = (self.seen.clone(), std::mem::take(&mut self.lines));
+        let imported = self.import(&format!("{folder}/{format}"), from);
+        let inner = std::mem::replace(&mut self.lines, outer);
+        self.seen = seen;
+        let mut names: HashSet<&str> = inner.iter().filter_map(|(line, _)| declared(line)).collect();
+        let outer = self.lines.iter().filter_map(|(line, _)| declared(line));
+        names.extend(outer.filter_map(|name| name.strip_prefix(prefix)?.strip_prefix('_')));
+        let renamed: Vec<Line> =
+            inner.iter().map(|(line, at)| (renamed(line, prefix, &names), *at)).collect();
+        self.lines.extend(renamed);
+        imported
+    }
+
     fn import(&mut self, name: &str, from: (&'static str, usize)) -> Result<()> {
         let name = match (name, self.permutation.quant) {
             ("quant", Some(quant)) => format!("quant/{quant}"),
@@ -105,7 +129,8 @@ impl Composer<'_> {
                 (["else"], Some(branch @ (_, false))) => *branch = (!branch.0, true),
                 (["endif"], Some(_)) => drop(branches.pop()),
                 (["import", path], _) if taken => self.import(path, at)?,
-                (["import", _], _) => {}
+                (["import", folder, "as", prefix], _) if taken => self.import_as(folder, prefix, at)?,
+                (["import", ..], _) if !taken => {}
                 _ => return Err(error(at, &format!("`{}` makes no sense here", line.trim()))),
             }
         }
@@ -114,6 +139,36 @@ impl Composer<'_> {
         }
         Ok(())
     }
+}
+
+/// The name that a line declares for the whole shader: such lines are not indented.
+fn declared(line: &str) -> Option<&str> {
+    let rest = match line.split_once("var<") {
+        Some((before, rest)) if before.is_empty() || before.starts_with('@') => rest.split_once("> ")?.1,
+        _ => ["fn ", "const ", "struct ", "alias "].iter().find_map(|word| line.strip_prefix(word))?,
+    };
+    Some(&rest[..rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len())])
+}
+
+fn is_of_name(c: char) -> bool {
+    c == '_' || c.is_ascii_alphanumeric()
+}
+
+/// `line` with `prefix_` before each of `names`.
+fn renamed(line: &str, prefix: &str, names: &HashSet<&str>) -> String {
+    let mut text = String::with_capacity(2 * line.len());
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let len = rest.find(|other| is_of_name(other) != is_of_name(c)).unwrap_or(rest.len());
+        let (word, later) = rest.split_at(len);
+        if names.contains(word) {
+            text.push_str(prefix);
+            text.push('_');
+        }
+        text.push_str(word);
+        rest = later;
+    }
+    text
 }
 
 fn error((file, line): (&str, usize), message: &str) -> Error {
@@ -132,12 +187,25 @@ mod tests {
             "lib" => ("lib", "enable f16;\nlib"),
             "odd" => ("odd", "fine\n#frob x"),
             "open" => ("open", "#if A\nx"),
+            "cached" => (
+                "cached",
+                "@group(0) @binding(2) var<storage, read> keys_weights: array<u32>;\n#import shared\n\
+                 #import quant as keys\n#import quant as values\n#import words",
+            ),
+            "quant/a" => (
+                "quant/a",
+                "#import shared\n#import words\nfn unpack(x: u32) { word(x.word) + half(BLOCK); }",
+            ),
+            "quant/b" => ("quant/b", "const BLOCK: u32 = 32u;\n#import words\nfn unpack() {}"),
+            "words" => ("words", "var<private> low: u32;\nfn word(at: u32) { low = weights[at]; }"),
+            "shared" => ("shared", "fn half() {}"),
             _ => return None,
         })
     }
 
     fn text(flags: &[&'static str]) -> String {
-        let permutation = Permutation { flags: flags.to_vec(), consts: vec![("N", 3)], quant: None };
+        let permutation =
+            Permutation { flags: flags.to_vec(), consts: vec![("N", 3)], ..Permutation::default() };
         compose("main", &permutation, &files).expect("a good shader").text
     }
 
@@ -148,6 +216,25 @@ mod tests {
         assert_eq!(text(&["A"]), format!("{head}a\nan\n"));
         assert_eq!(text(&["A", "B"]), format!("{head}a\nab\n"));
         assert_eq!(text(&["B"]), format!("{head}n\n"));
+    }
+
+    #[test]
+    fn formats_of_caches_have_names_of_their_own() {
+        let permutation = Permutation { cache: Some(["a", "b"]), ..Permutation::default() };
+        let text = compose("cached", &permutation, &files).expect("a good shader").text;
+        let expected = "@group(0) @binding(2) var<storage, read> keys_weights: array<u32>;
+fn half() {}
+var<private> keys_low: u32;
+fn keys_word(at: u32) { keys_low = keys_weights[at]; }
+fn keys_unpack(x: u32) { keys_word(x.keys_word) + half(BLOCK); }
+const values_BLOCK: u32 = 32u;
+var<private> values_low: u32;
+fn values_word(at: u32) { values_low = weights[at]; }
+fn values_unpack() {}
+var<private> low: u32;
+fn word(at: u32) { low = weights[at]; }
+";
+        assert_eq!(text, expected);
     }
 
     #[test]

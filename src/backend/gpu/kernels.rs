@@ -1,6 +1,7 @@
 //! [`KERNELS`], the table of shaders: one WGSL file and one row each.
 
 use super::compose::{Composed, Permutation, compose};
+use crate::cache::KINDS;
 use crate::error::{Error, Result};
 use crate::quant::Format;
 
@@ -51,14 +52,25 @@ kernels! {
 
 /// What kernels and formats import.
 static LIBRARY: &[(&str, &str)] = files![
-    "lib/bytes" "lib/cache" "lib/divide" "lib/e2m1" "lib/fives" "lib/floats" "lib/grid" "lib/halves" "lib/iq4" "lib/k"
-    "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/unpacked" "lib/weights" "lib/words"
+    "lib/bytes" "lib/cache" "lib/codebook" "lib/divide" "lib/e2m1" "lib/encode" "lib/fives" "lib/floats" "lib/grid"
+    "lib/halves" "lib/iq4" "lib/k" "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/stream" "lib/tables"
+    "lib/to_stream" "lib/turn" "lib/unpacked" "lib/weights" "lib/words"
 ];
+
+/// The format, of weights or of caches only.
+fn format(name: &str) -> Option<&'static Format> {
+    let stores = KINDS.iter().flat_map(|kind| [kind.keys, kind.values]).flatten();
+    Format::by_name(name).or_else(|| stores.map(|store| store.format).find(|format| format.name == name))
+}
 
 fn file(path: &str) -> Option<(&'static str, &'static str)> {
     if let Some(name) = path.strip_prefix("quant/") {
-        let format = Format::by_name(name)?;
+        let format = format(name)?;
         return Some((format.name, format.shader?));
+    }
+    if let Some(name) = path.strip_prefix("encode/") {
+        let format = format(name)?;
+        return Some((format.name, format.encode_shader?));
     }
     let kernels = KERNELS.iter().map(|kernel| kernel.file);
     LIBRARY.iter().copied().chain(kernels).find(|(name, _)| *name == path)

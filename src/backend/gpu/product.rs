@@ -101,7 +101,7 @@ impl Gpu {
             bindings.push((4, place.buffer()));
             Prepared::Float(place)
         };
-        let permutation = Permutation { quant: None, flags, consts };
+        let permutation = Permutation { flags, consts, ..Permutation::default() };
         let Rows { offset, stride, .. } = inputs.source;
         let params = vec![offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
         self.record(&kernels::PREPARE, permutation, bindings, params, [rows as u32, 1, 1], Work::SMALL);
@@ -171,6 +171,7 @@ impl Gpu {
                 ("ROWS", per_group),
                 ("INPUT", group.unwrap_or(0)),
             ],
+            ..Permutation::default()
         };
         for chunk in &matrix.chunks {
             let mut bindings = matrix.bindings(chunk);
@@ -214,6 +215,7 @@ impl Gpu {
             quant: Some(matrix.format.name),
             flags: flags.to_vec(),
             consts: vec![("K", columns as u32), ("TOKENS", tile)],
+            ..Permutation::default()
         };
         for chunk in &matrix.chunks {
             let mut bindings = matrix.bindings(chunk);

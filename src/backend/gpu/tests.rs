@@ -6,12 +6,15 @@ use naga::Module;
 use naga::valid::{ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 
 use super::WORKGROUP;
+use super::cache::DeviceCache;
 use super::compose::Permutation;
 use super::kernels::{KERNELS, Kernel};
+use crate::cache::{CacheType, KINDS, LayerCache, LayerShape};
 use crate::quant::{FORMATS, Format};
 use translate::{TARGETS, Target};
 
 mod codes;
+mod stored;
 mod translate;
 
 /// Flag sets that exclude each other, and what stands beside them.
@@ -32,9 +35,9 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
         "matmul" => cross(&[&["", "INT8"], &["", "BIAS"], &["", "ADD"]]),
         "prepare" => cross(&[source, &["", "CODES"]]),
         "norm_add" => vec![vec!["NORMED"]],
-        "append" => cross(&[&["", "F16"], &["", "NORMED"], &["", "INTERLEAVED"]]),
-        "attention" => cross(&[&["", "F16"], &["", "SINKS", "SPLIT"]]),
-        "combine" => cross(&[&["", "SINKS"]]),
+        "append" => cross(&[&["", "NORMED"], &["", "INTERLEAVED"]]),
+        "attention" => cross(&[&["", "SINKS", "SPLIT"]]),
+        "combine" => cross(&[&["", "SINKS"], &["", "TURNED"]]),
         "best" => cross(&[&["", "PAIRS"]]),
         _ => vec![vec![]],
     }
@@ -59,16 +62,46 @@ fn consts(quant: Option<&str>) -> Vec<(&'static str, u32)> {
     sizes.into_iter().chain(heads).chain(tiles).collect()
 }
 
+/// Caches whose shaders are composed: each kind alike for keys and values, and what mixes.
+fn caches(kernel: &Kernel) -> Vec<Option<LayerCache>> {
+    if !["append", "attention"].contains(&kernel.name) {
+        return vec![None];
+    }
+    let mixed = ["q8_0/turbo2", "q4_0:rot/f16", "f32/turbo5", "turbo8/bf16"];
+    let kinds = CacheType::all().chain(mixed.map(|kind| kind.parse().expect("a kind")));
+    let shape = LayerShape { heads: 2, dim: 64, window: None };
+    kinds.map(|kind| Some(LayerCache::new(shape, kind, 512).expect("a small cache"))).collect()
+}
+
+/// `permutation` for `cache`.
+fn with_cache(mut permutation: Permutation, kernel: &Kernel, cache: Option<&LayerCache>) -> Permutation {
+    let Some(cache) = cache else { return permutation };
+    let of_cache = DeviceCache::permutation(cache).expect("heads that fit");
+    permutation.cache = of_cache.cache;
+    permutation.consts.extend(of_cache.consts);
+    if kernel.name == "append" {
+        permutation.flags.extend(DeviceCache::turn_flags(cache));
+    } else {
+        permutation.flags.extend(DeviceCache::read_flags(cache));
+    }
+    permutation
+}
+
 /// Every permutation, with flags beyond the floor or without, and what naga makes of it.
 fn each_permutation(
     beyond: &[&'static str],
     mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>),
 ) {
     for kernel in KERNELS {
-        for flags in flag_sets(kernel) {
-            for quant in formats(kernel, &flags) {
+        for (flags, cache) in flag_sets(kernel)
+            .iter()
+            .flat_map(|flags| caches(kernel).into_iter().map(move |cache| (flags, cache)))
+        {
+            for quant in formats(kernel, flags) {
+                let flags = [&flags[..], beyond].concat();
                 let permutation =
-                    Permutation { quant, flags: [&flags[..], beyond].concat(), consts: consts(quant) };
+                    Permutation { quant, flags, consts: consts(quant), ..Permutation::default() };
+                let permutation = with_cache(permutation, kernel, cache.as_ref());
                 let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
                 let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
                 check(kernel, &permutation, composed.and_then(parse));
@@ -94,8 +127,9 @@ fn every_permutation_is_valid_and_translated() {
                 translate::all(module, &info, kernel.name, target)
             };
             if let Err(error) = module.as_ref().map_err(Clone::clone).and_then(check) {
-                let Permutation { quant, flags, .. } = permutation;
-                wrong.push(format!("{}, {} {quant:?} {flags:?}: {error}", target.name, kernel.name));
+                let Permutation { quant, cache, flags, .. } = permutation;
+                wrong
+                    .push(format!("{}, {} {quant:?} {cache:?} {flags:?}: {error}", target.name, kernel.name));
             }
         });
     }
@@ -119,5 +153,13 @@ fn interfaces_are_as_they_were() {
 fn every_format_of_weights_has_a_shader() {
     for format in FORMATS.iter().filter(|format| format.dot.is_some()) {
         assert!(format.shader.is_some(), "{}", format.name);
+    }
+}
+
+#[test]
+fn every_kind_of_cache_has_shaders() {
+    for store in KINDS.iter().flat_map(|kind| [kind.keys, kind.values]).flatten() {
+        let format = store.format;
+        assert!(format.shader.is_some() && format.encode_shader.is_some(), "{}", format.name);
     }
 }

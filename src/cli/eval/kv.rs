@@ -12,7 +12,7 @@ use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 use serde_json::json;
 
-use crate::cli::model::FileArgs;
+use crate::cli::model::{ActivationsName, FileArgs};
 use crate::cli::progress;
 use crate::cli::table::{grouped, table};
 use crate::cli::value;
@@ -46,9 +46,13 @@ pub struct Kv {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value::count)]
     speed: Vec<usize>,
 
-    /// Write divergence against bits as a picture
+    /// Write divergence against bits as a picture, or as a page with the table if the name ends with .html
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+
+    /// What weights and keys are multiplied with: 8-bit blocks (fast) or f32 (slow, without what rounding adds)
+    #[arg(long, value_name = "TYPE", default_value = "quantized")]
+    activations: ActivationsName,
 
     /// Print one JSON object
     #[arg(long)]
@@ -70,7 +74,12 @@ pub fn kv(arguments: &Kv) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&arguments.file).map_err(|error| Error::io(&arguments.file, error))?;
     let longest = arguments.speed.iter().map(|context| context + SPEED_STEPS).max();
     let context = arguments.tokens.max(longest.unwrap_or(0));
-    let options = Options { context: Some(context), threads: arguments.threads, ..Options::default() };
+    let options = Options {
+        context: Some(context),
+        threads: arguments.threads,
+        activations: arguments.activations.into(),
+        ..Options::default()
+    };
     let mut engine = arguments.model.open(&options)?;
     let tokens = engine.tokenizer().encode_prompt(&text, Special::Text)?;
     let kinds = if arguments.kinds.is_empty() { possible(&mut engine) } else { arguments.kinds.clone() };
@@ -97,7 +106,7 @@ pub fn kv(arguments: &Kv) -> anyhow::Result<()> {
         .map(|divergence| Row::new(&mut engine, divergence, &decoded))
         .collect::<hadal::Result<_>>()?;
     if let Some(path) = &arguments.plot {
-        draw(path, &engine, &rows)?;
+        draw(path, &engine, &rows, &page(&rows, &arguments.speed))?;
     }
     let report = if arguments.json { object(&engine, &rows)? } else { page(&rows, &arguments.speed) };
     Ok(stdout().write_all(report.as_bytes())?)
@@ -183,11 +192,13 @@ fn object(engine: &Engine, rows: &[Row]) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&json!({"model": engine.info().name, "caches": rows}))? + "\n")
 }
 
-fn draw(path: &Path, engine: &Engine, rows: &[Row]) -> hadal::Result<()> {
+fn draw(path: &Path, engine: &Engine, rows: &[Row], table: &str) -> hadal::Result<()> {
     let points = rows.iter().filter(|row| row.divergence.mean > 0.0);
     let points: Vec<_> = points
         .map(|row| plot::Point { name: row.divergence.kind.to_string(), x: row.bits, y: row.divergence.mean })
         .collect();
-    let svg = plot::svg(&engine.info().name, &points);
-    output::write(path, svg.as_bytes())
+    let title = &engine.info().name;
+    let is_page = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
+    let text = if is_page { plot::html(title, &points, table) } else { plot::svg(title, &points) };
+    output::write(path, text.as_bytes())
 }

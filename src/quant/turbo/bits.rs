@@ -46,14 +46,25 @@ pub mod avx2 {
         }
         let (low, high) = (half::<N>(bytes, 0), half::<N>(bytes, 1));
         let words = _mm256_set_m128i(high, low);
-        let pick = |first: usize| {
-            let codes = |first: usize, base: usize| pairs(N / 4, first, base);
-            let (a, b) = (codes(first, base::<N>(0)), codes(first + 16, base::<N>(1)));
-            let picked = _mm256_shuffle_epi8(words, _mm256_set_m128i(load16(&b), load16(&a)));
-            let left = _mm256_mullo_epi16(picked, _mm256_broadcastsi128_si256(load16(&lefts(N / 4))));
+        let pick = |part: usize| {
+            let [a, b] = &Lanes::<N>::PAIRS[part];
+            let picked = _mm256_shuffle_epi8(words, _mm256_set_m128i(load16(b), load16(a)));
+            let left = _mm256_mullo_epi16(picked, _mm256_broadcastsi128_si256(load16(&Lanes::<N>::LEFTS)));
             _mm256_srl_epi16(left, _mm_cvtsi32_si128(16 - (N / 4) as i32))
         };
-        _mm256_packus_epi16(pick(0), pick(8))
+        _mm256_packus_epi16(pick(0), pick(1))
+    }
+
+    /// Constants, as the compiler would count these indices out for every block.
+    struct Lanes<const N: usize>;
+
+    impl<const N: usize> Lanes<N> {
+        /// Of codes 0..8 and 16..24, then of codes 8..16 and 24..32.
+        const PAIRS: [[[u8; 16]; 2]; 2] = [
+            [pairs(N / 4, 0, base::<N>(0)), pairs(N / 4, 16, base::<N>(1))],
+            [pairs(N / 4, 8, base::<N>(0)), pairs(N / 4, 24, base::<N>(1))],
+        ];
+        const LEFTS: [u8; 16] = lefts(N / 4);
     }
 
     /// 16 bytes with codes 0..16 (`part` 0) or 16..32 of the stream, which begin `base` bytes into it.

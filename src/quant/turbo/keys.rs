@@ -30,6 +30,8 @@ macro_rules! row {
     ($(#[$doc:meta])* $row:ident, $name:literal, $bytes:literal, $module:ident) => {
         $(#[$doc])*
         pub static $row: Format = Format::new::<Block<$bytes>>($name, None)
+            .shader(include_str!("../../../wgsl/quant/turbo_keys.wgsl"))
+            .encode_shader(include_str!("../../../wgsl/encode/turbo_keys.wgsl"))
             .encoder::<Block<$bytes>>()
             .dot(&query::FORMAT, arms![terms; Block<$bytes>, query::Block; dot, $module]);
 

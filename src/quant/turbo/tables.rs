@@ -11,6 +11,11 @@ const BITS: [usize; 5] = [2, 3, 4, 5, 8];
 /// For each of [`BITS`] 2^bits centroids and 2^bits - 1 boundaries as f32, then for each of [`DIMS`] a bit an element.
 static PACKED: &[u8; 2628] = include_bytes!("tables.bin");
 
+/// All of them, as GPUs have them (`wgsl/lib/tables.wgsl`).
+pub fn bytes() -> &'static [u8] {
+    PACKED
+}
+
 /// The numbers that codes of 2 bits stand for, ascending.
 pub static CENTROIDS_2: [f32; 4] = floats(first_float(2));
 /// What lies between neighbours of them. Half of their sum, except that two of the 3-bit ones differ by a last digit.

@@ -23,6 +23,8 @@ unsafe impl<const N: usize> Pod for Block<N> {}
 macro_rules! row {
     ($name:literal, $bytes:literal $(, $decode:ident)?) => {
         Format::new::<Block<$bytes>>($name, None)
+            .shader(include_str!("../../../wgsl/quant/turbo_values.wgsl"))
+            .encode_shader(include_str!("../../../wgsl/encode/turbo_values.wgsl"))
             .encoder::<Block<$bytes>>()
             $(.decoders(decoders![Block<$bytes>; #[cfg(target_arch = "x86_64")] Avx2: avx2::$decode]))?
     };
@@ -38,6 +40,9 @@ pub static V4: Format = row!("turbo_v4", 16, decode_4);
 pub static V5: Format = row!("turbo_v5", 20);
 /// 8 bits.
 pub static V8: Format = row!("turbo_v8", 32);
+
+/// All of them.
+pub static ALL: [&Format; 5] = [&V2, &V3, &V4, &V5, &V8];
 
 impl<const N: usize> Block<N> {
     /// What codes stand for, and what lies between neighbours.

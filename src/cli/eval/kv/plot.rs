@@ -40,10 +40,27 @@ pub fn svg(title: &str, points: &[Point]) -> String {
     }
     for point in shown {
         let (x, y) = (x(point.x), y(point.y.log10()));
-        let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#1f6fb2\"/>");
+        let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"#1f6fb2\">");
+        let (bits, kl) = (point.x, point.y);
+        let _ =
+            writeln!(svg, "<title>{}: {bits:.2} bits, KL {kl:.2e}</title></circle>", escaped(&point.name));
         text(&mut svg, x + 7.0, y + 4.0, "start", &point.name);
     }
     svg + "</svg>\n"
+}
+
+/// An HTML page of the picture, whose points say what they are when they are pointed at, and the table.
+pub fn html(title: &str, points: &[Point], table: &str) -> String {
+    let (picture, title, table) = (svg(title, points), escaped(title), escaped(table));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}: caches</title>\n\
+         <style>body {{ font-family: sans-serif; margin: 2em auto; max-width: 60em; }}</style>\n\
+         {picture}<pre>{table}</pre>\n</html>\n"
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
@@ -53,7 +70,7 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
 }
 
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let text = escaped(text);
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 
@@ -70,5 +87,12 @@ mod tests {
         // From 1e-4 at the bottom to 1e-2 at the top.
         assert!(svg.contains("<circle cx=\"360.0\" cy=\"60.0\""), "{svg}");
         assert!(svg.contains("cy=\"420.0\""), "{svg}");
+        assert!(svg.contains("<title>x: 9.00 bits, KL 1.00e-2</title>"), "{svg}");
+        let html = html("a < b", &[point("x", 9.0, 1e-2)], "x <1\n");
+        assert!(
+            html.starts_with("<!doctype html>") && html.contains("<title>a &lt; b: caches</title>"),
+            "{html}"
+        );
+        assert!(html.contains("<circle ") && html.contains("<pre>x &lt;1\n</pre>"), "{html}");
     }
 }

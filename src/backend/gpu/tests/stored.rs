@@ -1,0 +1,114 @@
+//! Rows of caches as the device stores them: byte for byte what the CPU stores.
+
+use std::sync::Arc;
+
+use crate::backend::cpu::{Activations, Cpu};
+use crate::backend::gpu::{Device, Gpu, Rows, adapters};
+use crate::backend::{Backend, Heads, Hidden, Rotation};
+use crate::cache::{CacheType, KvCache, LayerShape};
+
+const HEADS: usize = 2;
+const TOKENS: usize = 24;
+const CAPACITY: usize = 40;
+
+/// Rows of all sizes: noise, and what rounds to between two codes; groups of zeros and of tiny numbers that are all alike.
+fn rows(seed: u64, dim: usize) -> Vec<f32> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut values: Vec<f32> = (0..TOKENS * HEADS * dim).map(|_| random.f32() * 2.0 - 1.0).collect();
+    for (index, group) in values.chunks_mut(32).enumerate() {
+        let size = 2.0f32.powi(index as i32 % 29 - 14);
+        match index % 5 {
+            0 => group.iter_mut().for_each(|value| *value *= size),
+            // Halves of steps, of symmetric codes and of others.
+            1 => {
+                group.iter_mut().for_each(|value| *value = (*value * 254.0).round() / 2.0);
+                (group[index % 32], group[(index + 9) % 32]) = (127.0, -127.0);
+            }
+            2 => group.iter_mut().for_each(|value| *value = (*value * 15.0).round() / 2.0 + 10.0),
+            3 => group.iter_mut().for_each(|value| *value = *value * 0.01 + size),
+            _ => {}
+        }
+    }
+    values[..128].fill(0.0);
+    values[128..160].fill(1e-12);
+    values
+}
+
+/// Queries (which are the keys), keys and values of the rows `from..to` side by side, as a device wants them.
+fn heads(ops: &dyn Backend, dim: usize, from: usize, to: usize) -> Heads {
+    let width = HEADS * dim;
+    let [keys, values] = [1, 2].map(|seed| rows(seed, dim)[from * width..to * width].to_vec());
+    let Some(gpu) = ops.gpu() else {
+        let hidden = |values: &[f32]| Hidden::new(values.to_vec(), width);
+        return Heads { query: hidden(&keys), key: hidden(&keys), value: hidden(&values) };
+    };
+    let joined = keys.chunks(width).zip(values.chunks(width));
+    let joined: Vec<f32> = joined.flat_map(|(key, value)| [key, key, value].concat()).collect();
+    let gpu = Gpu::new(Arc::clone(gpu), Activations::Float);
+    let place =
+        gpu.place(&ops.hold(Hidden::new(joined, 3 * width)).expect("rows")).expect("rows of a device");
+    let part = |index| Gpu::hidden(to - from, width, Rows { offset: index * width, ..place.clone() });
+    Heads { query: part(0), key: part(1), value: part(2) }
+}
+
+/// Appends the rows `from..to`, which nothing rotates.
+fn append(ops: &dyn Backend, cache: &mut KvCache, dim: usize, from: usize, to: usize) {
+    let turns = [vec![1.0; dim / 2], vec![0.0; dim / 2]].concat().repeat(to - from);
+    let turns = ops.hold(Hidden::new(turns, dim)).expect("turns");
+    let rotation = Rotation { turns, interleaved: false };
+    let mut heads = heads(ops, dim, from, to);
+    ops.append(cache.layer(0), &mut heads, [None, None], &rotation).expect("kernels that compile");
+}
+
+/// In pieces, one of them anew after a step back.
+fn append_all(ops: &dyn Backend, cache: &mut KvCache, dim: usize) {
+    append(ops, cache, dim, 0, 9);
+    append(ops, cache, dim, 11, 20);
+    cache.truncate(7);
+    append(ops, cache, dim, 7, 8);
+    append(ops, cache, dim, 8, TOKENS);
+}
+
+#[test]
+fn rows_are_those_of_the_cpu() {
+    let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
+    let open = |floor| {
+        adapters().iter().map(|adapter| Device::open(adapter, floor).expect("a device").into()).collect()
+    };
+    let (floor, native): (Vec<Arc<Device>>, Vec<_>) = (open(true), open(false));
+    let more = ["turbo4/turbo5", "turbo5/turbo2", "turbo2/turbo8"].map(|kind| kind.parse().expect("a kind"));
+    for kind in CacheType::all().chain(more) {
+        // Kernels are compiled for each size, which takes a software device some seconds.
+        let some = ["q8_0", "q4_0:rot", "turbo:k8v3"].contains(&kind.to_string().as_str());
+        check(&cpu, &floor, kind, 64);
+        for dim in [32, 128, 256, 512].into_iter().filter(|_| some) {
+            check(&cpu, &native, kind, dim);
+        }
+    }
+}
+
+fn check(cpu: &Cpu, devices: &[Arc<Device>], kind: CacheType, dim: usize) {
+    let shape = LayerShape { heads: HEADS, dim, window: None };
+    let Ok(mut expected) = KvCache::new(&[shape], kind, CAPACITY) else {
+        return assert_eq!(dim, 32, "{kind}");
+    };
+    append_all(cpu, &mut expected, dim);
+    let expected = cpu.stored(&expected.layers()[0]).expect("rows here");
+    for device in devices {
+        let gpu = Gpu::new(Arc::clone(device), Activations::Float);
+        let mut found = KvCache::new(&[shape], kind, CAPACITY).expect("a cache");
+        append_all(&gpu, &mut found, dim);
+        let found = gpu.stored(&found.layers()[0]).expect("rows on the device");
+        let what = format!("{kind}, heads of {dim}");
+        assert_eq!((found.first, found.len), (expected.first, expected.len), "{what}");
+        same(&format!("keys of {what}"), &found.keys, &expected.keys);
+        same(&format!("values of {what}"), &found.values, &expected.values);
+    }
+}
+
+fn same(what: &str, found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let wrong: Vec<_> = (0..found.len()).filter(|&i| found[i] != expected[i]).collect();
+    let show: Vec<_> = wrong.iter().take(8).map(|&i| (i, found[i], expected[i])).collect();
+    assert!(wrong.is_empty(), "{what}: {} bytes differ: {show:?}", wrong.len());
+}
