@@ -124,8 +124,7 @@ impl Architecture {
 
     /// GGUF's name for a tensor, or `None` if it is not a part of the language model that we know.
     pub fn gguf_name(&self, name: &str) -> Option<String> {
-        let name = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
-        let (module, suffix) = name.rsplit_once('.')?;
+        let (module, suffix) = bare(name).rsplit_once('.')?;
         let Some(rest) = module.strip_prefix("layers.") else {
             return Some(format!("{}.{suffix}", find(OUTSIDE, module)?));
         };
@@ -134,6 +133,30 @@ impl Architecture {
         let module = find(self.norms, module).or_else(|| find(LAYER, module))?;
         Some(format!("blk.{layer}.{module}.{suffix}"))
     }
+}
+
+/// What the folder of architecture `architecture` (GGUF's name) calls the tensor `name`, and whether its values are stored
+/// less one there.
+pub(crate) fn folder_name(architecture: &str, name: &str) -> Option<(String, bool)> {
+    let architecture = ARCHITECTURES.iter().find(|row| row.name == architecture)?;
+    let less_one = architecture.norms_less_one && name.ends_with("_norm.weight");
+    let (module, suffix) = name.rsplit_once('.')?;
+    let back = |renames: &[Rename], module: &str| {
+        renames.iter().find(|(_, here)| *here == module).map(|(there, _)| *there)
+    };
+    let Some(rest) = module.strip_prefix("blk.") else {
+        let module = back(OUTSIDE, module)?;
+        let prefix = if module == "lm_head" { "" } else { "model." };
+        return Some((format!("{prefix}{module}.{suffix}"), less_one));
+    };
+    let (layer, module) = rest.split_once('.')?;
+    let module = back(architecture.norms, module).or_else(|| back(LAYER, module))?;
+    Some((format!("model.layers.{layer}.{module}.{suffix}"), less_one))
+}
+
+/// `name` less what may stand before it.
+pub(super) fn bare(name: &str) -> &str {
+    PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
 fn find(renames: &[Rename], module: &str) -> Option<&'static str> {
