@@ -37,6 +37,9 @@ pub(super) fn open(folder: &Path) -> Result<Weights> {
         let message = "has no model_type: it is not the config of a language model".to_owned();
         return Err(Error::File { path: folder.join(CONFIG), message });
     };
+    let both_ways = config.get("use_bidirectional_attention") == Some(&Json::Bool(true));
+    let model_type =
+        if both_ways && model_type == "gemma3_text" { names::EMBEDDING_GEMMA.into() } else { model_type };
     let architecture = Architecture::of(&model_type);
     let name = architecture.map_or(model_type.as_str(), |architecture| architecture.name);
     let stored = safetensors::open_folder(folder)?;
