@@ -64,11 +64,10 @@ impl super::Block for Block {
 }
 
 impl super::Encode for Block {
-    /// The power of two nearest to what brings the largest magnitude to 448, the largest E4M3, then the nearest floats:
-    /// MLX's rule, by which the largest may be cut off.
+    /// The smallest power of two by which no magnitude is above 448, the largest E4M3, then the nearest floats. (MLX on CPUs.)
     fn encode(values: &[f32]) -> Self {
         let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / 448.0;
-        let exponent = libm::log2(f64::from(largest)).round_ties_even().clamp(-127.0, 127.0);
+        let exponent = (libm::log2(f64::from(largest)) as f32).ceil().clamp(-127.0, 127.0);
         let exponent = if largest > 0.0 { (exponent + 127.0) as u8 } else { 127 };
         let floats = std::array::from_fn(|i| e4m3(values[i] / scale(exponent)));
         Block { exponent, floats }
