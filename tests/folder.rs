@@ -8,10 +8,11 @@ use hadal::cache::CacheType;
 use hadal::convert::for_gguf;
 use hadal::engine::{Engine, Options};
 use hadal::file::Weights;
+use hadal::file::metadata::{Array, Metadata, Value};
 use hadal::quant::{Format, bf16, f16, f32};
 use hadal::quantize::folder::{Folder, Target};
 use hadal::quantize::{Plan, Run, Settings, Start};
-use hadal::tokenizer::Special;
+use hadal::tokenizer::{Special, Tokenizer, export};
 
 #[path = "support/golden.rs"]
 mod golden;
@@ -143,4 +144,52 @@ fn a_quantized_folder_becomes_a_file() {
         if steps < 20 { Ok(()) } else { Err(hadal::Error::Tokenizer("stop".into())) }
     });
     assert!(made.is_err() && !stopped.exists() && !place.path().join("stopped.partial").exists());
+}
+
+/// A SentencePiece vocabulary as GGUF has it: bytes, letters and some words, the longer the better.
+fn sentencepiece(prefix: bool) -> Metadata {
+    let mut tokens: Vec<(String, f32, i32)> =
+        ["<pad>", "<eos>", "<bos>"].map(|text| (text.to_owned(), 0.0, 3)).to_vec();
+    tokens.push(("<unk>".into(), 0.0, 2));
+    tokens.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 0.0, 6)));
+    let letters = ('a'..='z').chain(['▁', '.', 'H']);
+    tokens.extend(letters.map(|letter| (letter.to_string(), -1000.0, 1)));
+    let words = ["▁the", "he", "th", "▁t", "ll", "hell", "▁hell", "llo", "ello", "hello", "▁hello", "▁▁"];
+    tokens.extend(words.iter().enumerate().map(|(i, word)| ((*word).to_owned(), -(i as f32), 1)));
+    let mut metadata = Metadata::default();
+    let mut set = |key: &str, value| metadata.set(format!("tokenizer.ggml.{key}"), value);
+    set("model", Value::String("llama".into()));
+    set("tokens", Value::Array(Array::String(tokens.iter().map(|token| token.0.as_str()).collect())));
+    set("scores", Value::Array(Array::F32(tokens.iter().map(|token| token.1).collect())));
+    set("token_type", Value::Array(Array::I32(tokens.iter().map(|token| token.2).collect())));
+    set("add_space_prefix", Value::Bool(prefix));
+    set("bos_token_id", Value::U32(2));
+    set("eos_token_id", Value::U32(1));
+    metadata
+}
+
+#[test]
+fn sentencepiece_goes_both_ways() {
+    for prefix in [false, true] {
+        let metadata = sentencepiece(prefix);
+        let original = Tokenizer::from_metadata(&metadata).unwrap();
+        let exported = export(&metadata).unwrap();
+        let (json, config) = (exported.tokenizer.to_string(), exported.config.to_string());
+        let copy = Tokenizer::from_json(&json, Some(&config)).unwrap();
+        let mut weights = Weights::open(AUSTEN).unwrap();
+        (weights.tokenizer_json, weights.tokenizer_config_json) = (Some(json), Some(config));
+        let back = Tokenizer::from_metadata(&for_gguf(weights).unwrap().metadata).unwrap();
+        for text in ["hello", " the hell  hello.", "thellohello Hello é\n\t🚀", ""] {
+            let ids = original.encode(text, Special::Text).unwrap();
+            assert_eq!(copy.encode(text, Special::Text).unwrap(), ids, "{prefix} {text:?}");
+            assert_eq!(back.encode(text, Special::Text).unwrap(), ids, "{prefix} {text:?}");
+            assert_eq!(copy.decode(&ids), original.decode(&ids), "{prefix} {text:?}");
+        }
+        let (begin, end) = (original.encode_prompt("the", Special::Text).unwrap(), original.eos());
+        assert_eq!(copy.encode_prompt("the", Special::Text).unwrap(), begin);
+        assert_eq!((copy.eos(), back.decode(&begin)), (end, original.decode(&begin)));
+    }
+    let mut other = sentencepiece(true);
+    other.set("tokenizer.ggml.model", Value::String("t5".into()));
+    assert!(export(&other).unwrap_err().to_string().contains("t5"));
 }

@@ -33,7 +33,7 @@ fn folder(config: &Json, tensors: &Tensors) -> tempfile::TempDir {
     folder
 }
 
-fn config(quantization: Json) -> Json {
+fn config(quantization: &Json) -> Json {
     json!({"model_type": "llama", "quantization": quantization})
 }
 
@@ -75,7 +75,7 @@ fn affine_modules_have_the_weights_of_mlx() {
         for (bits, group) in FORMATS.iter().filter_map(|format| mlx::affine(format)) {
             let prefix = format!("{dtype}.b{bits}g{group}");
             let parts = parts("mlx_affine.safetensors", &prefix);
-            let folder = folder(&config(json!({"bits": bits, "group_size": group})), &parts);
+            let folder = folder(&config(&json!({"bits": bits, "group_size": group})), &parts);
             let weights = Weights::open(folder.path()).unwrap();
             let tensor = weights.tensor(OURS).unwrap();
             assert_eq!(tensor.format().name, format!("affine{bits}_g{group}"));
@@ -106,7 +106,7 @@ fn float_modules_have_the_weights_of_mlx() {
             let prefix = format!("{dtype}.{mode}");
             let parts = parts("mlx_fp_modes.safetensors", &prefix);
             let settings = json!({"bits": bits, "group_size": group, "mode": mode});
-            let folder = folder(&config(settings), &parts);
+            let folder = folder(&config(&settings), &parts);
             let tensor = Weights::open(folder.path()).unwrap().tensor(OURS).unwrap();
             assert_eq!(tensor.format().name, mode);
             let expected = decoded("mlx/mlx_fp_modes.safetensors", &format!("{prefix}.dequant"), dtype);
@@ -126,12 +126,12 @@ fn modules_have_settings_of_their_own() {
         let mut settings = own(Json::Null);
         settings.as_object_mut().unwrap().shift_remove(MODULE);
         settings[name] = json!({"bits": 3, "group_size": 32});
-        let folder = folder(&config(settings), &parts);
+        let folder = folder(&config(&settings), &parts);
         let weights = Weights::open(folder.path()).unwrap();
         assert_eq!(weights.tensor(OURS).unwrap().format().name, "affine3_g32", "{name}");
     }
     let refused = |settings: Json, parts: &Tensors| {
-        let folder = folder(&config(settings), parts);
+        let folder = folder(&config(&settings), parts);
         Weights::open(folder.path()).unwrap_err().to_string()
     };
     let without = |name: &str| -> Tensors {
