@@ -14,6 +14,7 @@ mod chat;
 mod completions;
 mod convert;
 mod doctor;
+mod embed;
 mod eval;
 mod fit;
 mod folder;
@@ -54,6 +55,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Quantize(quantize::Quantize),
     Convert(convert::Convert),
+    Embed(embed::Embed),
     Imatrix(imatrix::ImatrixArgs),
     Eval(eval::Eval),
     Bench(bench::Bench),
@@ -104,6 +106,7 @@ impl Program {
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
+            Some(Command::Embed(embed)) => embed::embed(embed),
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
             Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),

@@ -8,6 +8,7 @@ use crate::model::Config;
 use crate::quant::f32;
 use crate::tensor::Bytes;
 
+pub mod config;
 mod tokenizer;
 
 /// Keys of folders that GGUF has no room for: each of its architectures has one answer.
@@ -52,12 +53,10 @@ pub fn for_gguf(mut weights: Weights) -> Result<Weights> {
 
 /// What the rule of Llama 3.1 divides each pair's frequency by, which is what GGUF stores in its place.
 fn divisors(config: &Config) -> Entry {
-    let rope = |scaling: &Scaling| Rope::new(config.rope_dim, f64::from(config.rope_base), false, scaling);
-    let (plain, scaled) = (rope(&Scaling::None).frequencies, rope(&config.rope_scaling).frequencies);
-    let divisors = plain.iter().zip(&scaled).map(|(plain, scaled)| (plain / scaled) as f32);
-    let bytes: Vec<u8> = divisors.flat_map(f32::to_le_bytes).collect();
+    let divisors = divisors_of(config, &config.rope_scaling);
+    let bytes: Vec<u8> = divisors.iter().flat_map(|divisor| divisor.to_le_bytes()).collect();
     Entry {
-        shape: vec![plain.len()],
+        shape: vec![divisors.len()],
         type_name: "F32".into(),
         type_id: None,
         format: Some(&f32::FORMAT),
@@ -65,6 +64,13 @@ fn divisors(config: &Config) -> Entry {
         part: 0,
         data: Bytes::Owned(bytes.into()),
     }
+}
+
+/// What `scaling` divides the frequencies of the model's pairs by.
+fn divisors_of(config: &Config, scaling: &Scaling) -> Vec<f32> {
+    let rope = |scaling: &Scaling| Rope::new(config.rope_dim, f64::from(config.rope_base), false, scaling);
+    let (plain, scaled) = (rope(&Scaling::None).frequencies, rope(scaling).frequencies);
+    plain.iter().zip(&scaled).map(|(plain, scaled)| (plain / scaled) as f32).collect()
 }
 
 /// GGUF's number for a model whose matrices are of this type.
@@ -76,30 +82,45 @@ fn file_type(matrix: &Entry) -> u32 {
     }
 }
 
-/// Rows of queries and keys as GGUF has them for `llama`: the two halves of a head interleaved.
+/// Rows of queries and keys of `llama`, of which GGUF interleaves the two halves of a head, in the order of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowOrder {
     /// Rows of a head.
     dim: usize,
+    /// Whether halves become interleaved, as in GGUF.
+    interleave: bool,
 }
 
 impl RowOrder {
-    /// The order of the rows of `name`, unless it is the stored one.
+    /// The order of the rows of `name` in a GGUF file, unless it is the stored one.
     pub fn of(weights: &Weights, name: &str) -> Option<RowOrder> {
+        RowOrder::unless(RopePairs::Gguf, weights, name)
+    }
+
+    /// The order of the rows of `name` in a Hugging Face folder, unless it is the stored one.
+    pub fn of_folder(weights: &Weights, name: &str) -> Option<RowOrder> {
+        RowOrder::unless(RopePairs::Halves, weights, name)
+    }
+
+    fn unless(wanted: RopePairs, weights: &Weights, name: &str) -> Option<RowOrder> {
         let turned = ["attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias"];
-        if weights.rope_pairs == RopePairs::Gguf || !turned.iter().any(|turned| name.ends_with(turned)) {
+        if weights.rope_pairs == wanted || !turned.iter().any(|turned| name.ends_with(turned)) {
             return None;
         }
         Config::read(weights)
             .ok()
             .filter(|config| config.architecture == "llama")
-            .map(|config| RowOrder { dim: config.head_dim })
+            .map(|config| RowOrder { dim: config.head_dim, interleave: wanted == RopePairs::Gguf })
     }
 
     /// Which stored row is row `row` of the file.
     pub fn source(self, row: usize) -> usize {
-        let (head, within) = (row / self.dim, row % self.dim);
-        head * self.dim + within % 2 * (self.dim / 2) + within / 2
+        let (head, within, half) = (row / self.dim, row % self.dim, self.dim / 2);
+        let within = match self.interleave {
+            true => within % 2 * half + within / 2,
+            false => within % half * 2 + within / half,
+        };
+        head * self.dim + within
     }
 }
 
@@ -109,8 +130,10 @@ mod tests {
 
     #[test]
     fn halves_are_interleaved() {
-        let order = RowOrder { dim: 6 };
+        let order = RowOrder { dim: 6, interleave: true };
         let rows: Vec<_> = (0..12).map(|row| order.source(row)).collect();
         assert_eq!(rows, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        let back = RowOrder { interleave: false, ..order };
+        assert!((0..12).all(|row| back.source(order.source(row)) == row));
     }
 }

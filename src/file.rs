@@ -19,8 +19,10 @@ mod map;
 pub mod metadata;
 pub mod output;
 mod safetensors;
+pub mod shards;
 mod texts;
 
+pub(crate) use hub::folder_name;
 pub(crate) use map::map as map_file;
 pub use metadata::{Metadata, Value};
 pub use texts::Texts;

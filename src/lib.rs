@@ -48,12 +48,13 @@
 //! - [`model`]: graphs, the table [`model::ARCHITECTURES`]. [`layers`]: what they are made of. [`backend`]: the operations
 //!   under them. [`cache`]: keys and values.
 //! - [`file`](mod@file): GGUF and safetensors as names -> [`tensor`]s. [`quant`]: the table [`quant::FORMATS`] of storage formats.
-//! - [`quantize`]: making such files. [`convert`]: folders as GGUF.
+//! - [`quantize`]: making such files. [`convert`]: folders as GGUF. [`embed`]: texts as vectors.
 //! - [`simd`] and [`math`]: what makes every machine give the same bits. [`eval`]: perplexity.
 
 pub mod backend;
 pub mod cache;
 pub mod convert;
+pub mod embed;
 pub mod engine;
 pub mod error;
 pub mod eval;

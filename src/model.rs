@@ -11,7 +11,7 @@ use crate::file::Weights;
 pub mod config;
 pub mod gemma3;
 pub mod llama;
-mod load;
+pub(crate) mod load;
 pub mod qwen2;
 pub mod qwen3;
 

@@ -39,6 +39,7 @@ pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod mxfp4;
+pub mod mxfp8;
 pub mod nvfp4;
 pub mod q1_0;
 pub mod q2_0;
@@ -92,6 +93,26 @@ pub static FORMATS: &[&Format] = &[
     &q1_0::FORMAT,
     &q2_0::FORMAT,
     &q2_0_g64::FORMAT,
+    // Of MLX, without a type in GGUF.
+    &mxfp8::FORMAT,
+    &affine::B2_G32,
+    &affine::B2_G64,
+    &affine::B2_G128,
+    &affine::B3_G32,
+    &affine::B3_G64,
+    &affine::B3_G128,
+    &affine::B4_G32,
+    &affine::B4_G64,
+    &affine::B4_G128,
+    &affine::B5_G32,
+    &affine::B5_G64,
+    &affine::B5_G128,
+    &affine::B6_G32,
+    &affine::B6_G64,
+    &affine::B6_G128,
+    &affine::B8_G32,
+    &affine::B8_G64,
+    &affine::B8_G128,
 ];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.

@@ -7,6 +7,7 @@ use crate::quant::Format;
 
 mod allocate;
 mod collect;
+pub mod folder;
 pub mod imatrix;
 mod journal;
 mod plan;

@@ -20,14 +20,48 @@ pub enum Bytes {
     Mapped(Arc<Mmap>, Range<usize>),
     /// Compiled into the program.
     Static(&'static [u8]),
+    /// Put together when they are first read.
+    Woven(Arc<Woven>),
+}
+
+/// Bytes that a file has in several places: on the heap from the first time they are read, for as long as this lives.
+pub struct Woven {
+    len: usize,
+    weave: Arc<dyn Fn() -> Vec<u8> + Send + Sync>,
+    made: OnceLock<Vec<u8>>,
 }
 
 impl Bytes {
+    /// What `weave` gives when it is asked: `len` bytes.
+    pub fn woven(len: usize, weave: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Bytes {
+        Bytes::Woven(Arc::new(Woven { len, weave: Arc::new(weave), made: OnceLock::new() }))
+    }
+
+    /// How many they are: woven ones are not made for that.
+    #[expect(clippy::len_without_is_empty, reason = "the slice's own does")]
+    pub fn len(&self) -> usize {
+        match self {
+            Bytes::Woven(woven) => woven.len,
+            other => <[u8]>::len(other),
+        }
+    }
+
+    /// The same bytes; woven ones are made anew and gone with the result, whatever was made before.
+    pub fn unshared(&self) -> Bytes {
+        match self {
+            Bytes::Woven(woven) => {
+                let (len, weave) = (woven.len, Arc::clone(&woven.weave));
+                Bytes::Woven(Arc::new(Woven { len, weave, made: OnceLock::new() }))
+            }
+            other => other.clone(),
+        }
+    }
+
     /// The sub-range `range`, without copying except for owned bytes; `None` if it reaches past the end.
     pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
         let part = self.get(range.clone())?;
         Some(match self {
-            Bytes::Owned(_) => Bytes::Owned(part.into()),
+            Bytes::Owned(_) | Bytes::Woven(_) => Bytes::Owned(part.into()),
             Bytes::Static(bytes) => Bytes::Static(bytes.get(range)?),
             Bytes::Shared(buffer, outer) => {
                 Bytes::Shared(buffer.clone(), outer.start + range.start..outer.start + range.end)
@@ -48,7 +82,18 @@ impl Deref for Bytes {
             Bytes::Shared(buffer, range) => &buffer[range.clone()],
             Bytes::Mapped(map, range) => &map[range.clone()],
             Bytes::Static(bytes) => bytes,
+            Bytes::Woven(woven) => {
+                let made = woven.made.get_or_init(|| (woven.weave)());
+                assert!(made.len() == woven.len, "as many bytes as were promised");
+                made
+            }
         }
+    }
+}
+
+impl std::fmt::Debug for Woven {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes to be put together", self.len)
     }
 }
 

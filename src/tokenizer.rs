@@ -16,6 +16,7 @@ mod alphabet;
 mod bpe;
 mod charsmap;
 mod ends;
+mod export;
 mod fallback;
 mod gguf;
 mod json;
@@ -85,6 +86,7 @@ struct Parts {
     ends: Ends,
 }
 
+pub use export::{Exported, export};
 pub(crate) use pre::names as pre_tokenizers;
 
 impl Tokenizer {

@@ -9,8 +9,11 @@ use hadal::simd::Isa;
 
 #[path = "support/golden.rs"]
 mod golden;
+#[path = "support/mlx.rs"]
+mod mlx;
 
 use golden::{Failures, Golden, decode, fucina_name, ggml_name, is_plain_float, quantize, same};
+use mlx::Mlx;
 
 fn gaussian(rng: &mut fastrand::Rng) -> f32 {
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
@@ -92,6 +95,32 @@ fn check_fucina_dot(format: &Format, golden: &Golden, name: &str, failures: &mut
     true
 }
 
+/// MLX multiplies f32 inputs: what their rounding to 8 bits may cost is half a step of the largest of each 32 inputs, and
+/// the sum of those is a half.
+fn check_mlx_dot(format: &Format, golden: &Mlx, failures: &mut Failures) {
+    let input = format.dot.as_ref().unwrap().input;
+    let dot = format.row_dot(Isa::Scalar).unwrap();
+    for (m, (x, products)) in golden.inputs.iter().zip(golden.products.iter()).enumerate() {
+        let quantized = quantize(input, Isa::Scalar, x);
+        let rounded = decode(input, &quantized);
+        for (n, (weights, &expected)) in golden.blocks.iter().zip(products).enumerate() {
+            let found = f64::from(dot.call(weights, &quantized));
+            let (_, magnitude) = exact_dot(format, weights, &quantized);
+            let weights = decode(format, weights);
+            let lost: f64 = weights
+                .iter()
+                .zip(x.iter().zip(&rounded))
+                .map(|(w, (x, r))| f64::from(w * (x - r)).abs())
+                .sum();
+            // Zeros are codes of a scale of 1e-7, of which 8 bits take 128 off and add them again.
+            let limit = lost + dot_tolerance(format) * magnitude + 1e-6;
+            failures.check((found - f64::from(expected)).abs() <= limit, || {
+                format!("{} mlx [{m}, {n}]: {found:e}, expected {expected:e} within {limit:e}", format.name)
+            });
+        }
+    }
+}
+
 #[test]
 fn scalar_dots_agree_with_the_references() {
     let mut failures = Failures::default();
@@ -106,6 +135,10 @@ fn scalar_dots_agree_with_the_references() {
         }
         if let Some(name) = fucina_name(format) {
             goldens += usize::from(check_fucina_dot(format, &fucina, name, &mut failures));
+        }
+        if let Some(golden) = Mlx::of(format) {
+            check_mlx_dot(format, &golden, &mut failures);
+            goldens += 1;
         }
         failures.check(goldens > 0, || format!("{}: no golden for its dot", format.name));
     }

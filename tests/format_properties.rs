@@ -147,7 +147,11 @@ proptest! {
 
     #[test]
     fn encoding_decoded_weights_changes_nothing(values in weights()) {
-        for format in encodable().filter(|format| !NOT_IDEMPOTENT.contains(&format.name)) {
+        // MLX's scales follow the extremes, which rounding moves.
+        let steady = |format: &&'static Format| {
+            !NOT_IDEMPOTENT.contains(&format.name) && !format.name.starts_with("affine") && format.name != "mxfp8"
+        };
+        for format in encodable().filter(steady) {
             let once = decode(format, &encode(format, &fill(format, &values)));
             let twice = decode(format, &encode(format, &once));
             prop_assert_eq!(once, twice, "{}", format.name);

@@ -10,8 +10,11 @@ use hadal::simd::Isa;
 
 #[path = "support/golden.rs"]
 mod golden;
+#[path = "support/mlx.rs"]
+mod mlx;
 
 use golden::{Failures, Golden, Rows, decode, fucina_name, ggml_name, is_plain_float, quantize, same};
+use mlx::Mlx;
 
 #[test]
 fn names_are_unique_wgsl_identifiers_in_the_order_of_gguf_ids() {
@@ -95,6 +98,10 @@ fn rows_decode_to_the_bits_of_the_references() {
             check_decode(format, "fucina", &blocks, &values, &mut failures);
             goldens += 1;
         }
+        if let Some(golden) = Mlx::of(format) {
+            check_decode(format, "mlx", &golden.blocks, &golden.values, &mut failures);
+            goldens += 1;
+        }
         failures.check(goldens > 0, || format!("{}: no golden for its decoder", format.name));
     }
 }
@@ -173,6 +180,12 @@ fn encoders_write_the_bytes_of_the_references() {
             let rows = expected.values.chunks_exact(format.bytes_for(fucina_inputs.columns).unwrap());
             for (row, (values, expected)) in fucina_inputs.iter().zip(rows).enumerate() {
                 check_encode(format, "fucina", row, values, expected, &mut failures);
+            }
+            goldens += 1;
+        }
+        if let Some(golden) = Mlx::of(format) {
+            for (row, (values, expected)) in golden.weights.iter().zip(golden.blocks.iter()).enumerate() {
+                check_encode(format, "mlx", row, values, expected, &mut failures);
             }
             goldens += 1;
         }

@@ -19,6 +19,8 @@ const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
 const USER: i32 = 4;
 const UNUSED: i32 = 5;
+const UNKNOWN: i32 = 2;
+const BYTE: i32 = 6;
 
 /// Adds the tokenizer's keys to the metadata.
 pub fn describe(weights: &mut Weights) -> Result<()> {
@@ -32,18 +34,52 @@ pub fn describe(weights: &mut Weights) -> Result<()> {
     let rows = weights.tensors.get("token_embd.weight").and_then(|entry| entry.shape.first().copied());
     let mut metadata = weights.metadata.clone();
     vocabulary(&file, &original, rows.unwrap_or(0), &mut metadata);
-    metadata.set("tokenizer.ggml.merges", Value::Array(Array::String(merges(&file)?)));
-    metadata.set("tokenizer.ggml.model", Value::String("gpt2".into()));
     metadata.set("tokenizer.ggml.add_bos_token", Value::Bool(original.adds_bos()));
     for (key, id) in [("bos", original.bos()), ("eos", original.eos())] {
         if let Some(id) = id {
             metadata.set(format!("tokenizer.ggml.{key}_token_id"), Value::U32(id));
         }
     }
-    let name = cutting(&original, &mut metadata)?;
-    tracing::debug!("words are cut as by {name}");
+    let merges = merges(&file)?;
+    if file["model"]["byte_fallback"].as_bool() == Some(true) {
+        scored(&original, &merges, &mut metadata)?;
+    } else {
+        metadata.set("tokenizer.ggml.merges", Value::Array(Array::String(merges)));
+        metadata.set("tokenizer.ggml.model", Value::String("gpt2".into()));
+        let name = cutting(&original, &mut metadata)?;
+        tracing::debug!("words are cut as by {name}");
+    }
     weights.metadata = metadata;
     Ok(())
+}
+
+/// SentencePiece's merges in the form of scores: the earlier the first merge that makes a token, the higher. Whether a text
+/// begins with a space is tried.
+fn scored(original: &Tokenizer, merges: &Texts, metadata: &mut Metadata) -> Result<()> {
+    let Some(Value::Array(Array::String(tokens))) = metadata.get("tokenizer.ggml.tokens") else {
+        return Err(Error::MissingKey { key: "tokenizer.ggml.tokens".into() });
+    };
+    let mut scores = vec![0.0; tokens.len()];
+    for (rank, merge) in merges.iter().enumerate() {
+        let id = merge.split_once(' ').and_then(|(left, right)| original.id(&format!("{left}{right}")));
+        if let Some(score @ 0.0) = id.and_then(|id| scores.get_mut(id as usize)) {
+            *score = -1.0 - rank as f32;
+        }
+    }
+    metadata.set("tokenizer.ggml.scores", Value::Array(Array::F32(scores)));
+    metadata.set("tokenizer.ggml.model", Value::String("llama".into()));
+    let expected = original.encode(PROBE, Special::Text)?;
+    for prefix in [false, true] {
+        metadata.set("tokenizer.ggml.add_space_prefix", Value::Bool(prefix));
+        if Tokenizer::from_metadata(metadata)?.encode(PROBE, Special::Text)? == expected {
+            return Ok(());
+        }
+    }
+    Err(Error::unsupported(
+        "tokenizer.json in GGUF",
+        "the way it merges",
+        "SentencePiece's scores do not give the same",
+    ))
 }
 
 /// Finds the name of the pre-tokenizer and leaves it in the metadata.
@@ -73,8 +109,14 @@ fn vocabulary(file: &Json, tokenizer: &Tokenizer, rows: usize, metadata: &mut Me
             (*own, *slot) = (kind, text.to_owned());
         }
     };
+    let byte_fallback = file["model"]["byte_fallback"].as_bool() == Some(true);
     for (text, id) in file["model"]["vocab"].as_object().into_iter().flatten() {
-        set(id.as_u64().unwrap_or(u64::MAX) as usize, text, NORMAL);
+        let kind = match text.as_str() {
+            text if Some(text) == file["model"]["unk_token"].as_str() => UNKNOWN,
+            text if byte_fallback && text.len() == 6 && text.starts_with("<0x") => BYTE,
+            _ => NORMAL,
+        };
+        set(id.as_u64().unwrap_or(u64::MAX) as usize, text, kind);
     }
     for token in file["added_tokens"].as_array().into_iter().flatten() {
         let id = token["id"].as_u64().unwrap_or(u64::MAX);
@@ -87,11 +129,9 @@ fn vocabulary(file: &Json, tokenizer: &Tokenizer, rows: usize, metadata: &mut Me
 
 /// Merges as GGUF has them, two texts with a space between.
 fn merges(file: &Json) -> Result<Texts> {
-    let byte_level = !file["model"]["byte_fallback"].as_bool().unwrap_or(false);
-    let merges = file["model"]["merges"].as_array().filter(|_| byte_level);
-    let Some(merges) = merges else {
-        let hint = "byte-level BPE is; SentencePiece models are converted from their GGUF files";
-        return Err(Error::unsupported("tokenizer.json in GGUF", "no byte-level BPE", hint));
+    let Some(merges) = file["model"]["merges"].as_array() else {
+        let hint = "byte-level BPE and SentencePiece's are";
+        return Err(Error::unsupported("tokenizer.json in GGUF", "no BPE", hint));
     };
     let text = |merge: &Json| match merge {
         Json::String(text) => Some(text.clone()),

@@ -14,8 +14,10 @@ use crate::quant;
 use crate::tensor::Bytes;
 use config::Config;
 use names::Architecture;
+pub(crate) use names::folder_name;
 
 mod config;
+mod mlx;
 mod names;
 
 const CONFIG: &str = "config.json";
@@ -35,10 +37,13 @@ pub(super) fn open(folder: &Path) -> Result<Weights> {
         let message = "has no model_type: it is not the config of a language model".to_owned();
         return Err(Error::File { path: folder.join(CONFIG), message });
     };
+    let both_ways = config.get("use_bidirectional_attention") == Some(&Json::Bool(true));
+    let model_type =
+        if both_ways && model_type == "gemma3_text" { names::EMBEDDING_GEMMA.into() } else { model_type };
     let architecture = Architecture::of(&model_type);
     let name = architecture.map_or(model_type.as_str(), |architecture| architecture.name);
     let stored = safetensors::open_folder(folder)?;
-    let mut tensors = stored.tensors;
+    let mut tensors = mlx::weave(folder, &config, stored.tensors)?;
     let mut metadata = general(folder, name);
     if let Some(architecture) = architecture {
         config.assume(architecture);
@@ -132,7 +137,7 @@ fn rename(
 /// The tensor in f32 with 1 added, which GGUF's converters add too.
 fn add_one(name: &str, entry: Entry) -> Result<Entry> {
     let Some(format) = entry.format else { return Ok(entry) };
-    let mut values = vec![0.0f32; entry.data.len() / format.block_bytes];
+    let mut values = vec![0.0f32; entry.data.len() / format.block_bytes * format.block_len];
     format.decode(&entry.data, &mut values).map_err(|error| Error::tensor(name, error.to_string()))?;
     let bytes: Vec<u8> = values.iter().flat_map(|value| (value + 1.0).to_le_bytes()).collect();
     let format = &quant::f32::FORMAT;

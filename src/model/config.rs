@@ -110,7 +110,7 @@ impl Config {
 }
 
 /// Keys under the architecture's name.
-pub(super) struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     pub architecture: String,
     pub metadata: &'a Metadata,
 }

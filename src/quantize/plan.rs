@@ -5,7 +5,7 @@ use super::{Imatrix, QUANTIZATION_VERSION, Settings, allocate, imatrix as import
 use crate::error::{Error, Result};
 use crate::file::gguf::Declared;
 use crate::file::{Entry, Metadata, Value, Weights, gguf};
-use crate::quant::{Format, f32, q3_k, q4_k, q5_k, q8_0};
+use crate::quant::{Format, f16, f32, q3_k, q4_k, q5_k, q8_0};
 
 /// What becomes of one tensor.
 #[derive(Clone, Debug)]
@@ -64,6 +64,9 @@ impl<'a> Plan<'a> {
             // Norms and biases of folders: GGUF's engines expect f32.
             if format.is_none() && entry.type_id.is_none() && !is_matrix(name, entry) {
                 *format = Some(&f32::FORMAT);
+            } else if format.is_none() && entry.format.is_some_and(|own| own.gguf_id.is_none()) {
+                // MLX's own formats, of which GGUF knows nothing.
+                *format = Some(&f16::FORMAT);
             }
         }
         let tensors = weights.tensors.iter().zip(formats);

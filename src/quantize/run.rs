@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::file::Entry;
 use crate::file::gguf::Writer;
 use crate::quant::Format;
+use crate::tensor::Bytes;
 
 /// Where the work begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +127,11 @@ fn convert<'a>(
     };
     let to = to.expect("as there is one to begin with");
     if conversion.to.is_none() && order.is_none() {
-        return Ok(Cow::Borrowed(&entry.data));
+        return Ok(match &entry.data {
+            // Put together for this alone.
+            woven @ Bytes::Woven(_) => Cow::Owned(woven.unshared().to_vec()),
+            bytes => Cow::Borrowed(bytes),
+        });
     }
     let columns = match (&entry.shape[..], order) {
         // Rows of a bias are single numbers.
@@ -135,31 +140,36 @@ fn convert<'a>(
     };
     let rows =
         Rows { from, to, columns, count: conversion.weights() as usize / columns.max(1), importance, order };
-    rows.encode(pool, &entry.data).map(Cow::Owned).map_err(|error| match error {
+    // What is put together for this is gone behind it.
+    let encoded = rows.encode(pool, &entry.data.unshared());
+    encoded.map(Cow::Owned).map_err(|error| named(error, &conversion.name, columns))
+}
+
+/// An error of [`Rows::encode`] that names the tensor, and the place in it.
+pub(super) fn named(error: Error, name: &str, columns: usize) -> Error {
+    match error {
         Error::NonFinite { index, value, .. } => {
             let (row, column) = (index / columns, index % columns);
-            Error::tensor(
-                &conversion.name,
-                format!("row {row}, column {column} is {value}, no finite number"),
-            )
+            Error::tensor(name, format!("row {row}, column {column} is {value}, no finite number"))
         }
-        other => Error::tensor(&conversion.name, other.to_string()),
-    })
+        other => Error::tensor(name, other.to_string()),
+    }
 }
 
 /// Rows of one format that become rows of another.
-struct Rows<'a> {
-    from: &'static Format,
-    to: &'static Format,
-    columns: usize,
-    count: usize,
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub from: &'static Format,
+    pub to: &'static Format,
+    pub columns: usize,
+    pub count: usize,
     /// Of every column; of several matrices (experts) one after the other.
-    importance: Option<&'a [f32]>,
-    order: Option<RowOrder>,
+    pub importance: Option<&'a [f32]>,
+    pub order: Option<RowOrder>,
 }
 
 impl Rows<'_> {
-    fn encode(&self, pool: &Pool, bytes: &[u8]) -> Result<Vec<u8>> {
+    pub fn encode(&self, pool: &Pool, bytes: &[u8]) -> Result<Vec<u8>> {
         /// Weights that take some milliseconds.
         const WEIGHTS_A_PART: usize = 64 * 1024;
         let row_bytes = self.to.bytes_for(self.columns)?;
@@ -206,7 +216,7 @@ impl Rows<'_> {
     }
 }
 
-fn pool(threads: Option<usize>) -> Result<Pool> {
+pub(super) fn pool(threads: Option<usize>) -> Result<Pool> {
     let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     Pool::new(threads).map_err(|error| Error::option("--threads", format!("{threads} threads: {error}")))
 }

@@ -131,6 +131,29 @@ pub(super) fn cutting(name: &str) -> Result<Cutting> {
     Ok(Cutting { normal, steps, whole_words: row.whole_words, adds_bos: row.adds_bos })
 }
 
+/// What `tokenizer.json` says in the place of a name.
+pub(super) struct Shown {
+    /// Applied one after the other, each match a word.
+    pub patterns: &'static [&'static str],
+    /// Whether the text is put into Unicode's form C first.
+    pub nfc: bool,
+    /// Whether a word that is a token needs no merges.
+    pub whole_words: bool,
+}
+
+/// The row called `name`, if it cuts text and not bytes.
+///
+/// # Errors
+/// As [`cutting`], and for a row that cuts bytes.
+pub(super) fn shown(name: &str) -> Result<Shown> {
+    cutting(name)?;
+    let row = TABLE.iter().find(|row| row.names.contains(&name) && row.after_bytes.is_empty());
+    let row = row.ok_or_else(|| {
+        Error::unsupported("pre-tokenizer in tokenizer.json", name, "it cuts bytes, not text")
+    })?;
+    Ok(Shown { patterns: row.patterns, nfc: row.nfc, whole_words: row.whole_words })
+}
+
 /// One name of each row.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|row| row.names[0])

@@ -81,6 +81,14 @@ impl Number for f64 {
     }
 }
 
+impl Number for u32 {
+    const DTYPE: Dtype = Dtype::U32;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
 impl Number for i32 {
     const DTYPE: Dtype = Dtype::I32;
 

@@ -47,7 +47,7 @@ fn formats(kernel: &Kernel, flags: &[&str]) -> Vec<Option<&'static str>> {
     let imports = ["embed", "matvec", "matmul"].contains(&kernel.name);
     let integer = flags.contains(&"CODES") || flags.contains(&"INT8");
     let fits = |format: &&&Format| {
-        format.shader.is_some() && !(integer && ["f32", "f16", "bf16"].contains(&format.name))
+        format.shader.is_some() && !(integer && ["f32", "f16", "bf16", "mxfp8"].contains(&format.name))
     };
     if imports { FORMATS.iter().filter(fits).map(|format| Some(format.name)).collect() } else { vec![None] }
 }

@@ -18,6 +18,7 @@ static KEYS: &[(&str, &str)] = &[
     ("head_dim", "attention.key_length"),
     ("head_dim", "attention.value_length"),
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
     ("_sliding_window_pattern", "attention.sliding_window_pattern"),
     ("sliding_window_pattern", "attention.sliding_window_pattern"),
     ("rope_theta", "rope.freq_base"),
@@ -185,6 +186,7 @@ impl Keys<'_> {
 
 /// GGUF's readers want floats under these keys; in config.json they may be whole numbers.
 static FLOATS: &[&str] = &[
+    "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
     "rope.freq_base",
     "rope.freq_base_swa",
