@@ -107,7 +107,8 @@ pub trait Block: Pod {
 
 /// A block that can be made from numbers.
 pub trait Encode: Block {
-    /// Quantizes `LEN` finite values, byte for byte as the reference does.
+    /// Quantizes `LEN` finite values, byte for byte as the reference does, or, where that is a search, with at most its
+    /// error.
     fn encode(values: &[f32]) -> Self;
 }
 
@@ -143,6 +144,8 @@ pub struct Format {
     encode: Option<Encoder>,
     /// Encodes rows for files, or one row with the importance of its columns.
     for_files: Option<FileEncoder>,
+    /// Whether so few bits are left that, without the importance of columns, a model made of it is of no use.
+    pub needs_importance: bool,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
     /// `decode` for further instruction sets, slowest first.
@@ -218,6 +221,7 @@ impl Format {
             decode: decode_blocks::<B>,
             encode: None,
             for_files: None,
+            needs_importance: false,
             quantizers: &[],
             decoders: Vectorized::<B>::DECODERS,
             dot: None,
@@ -248,6 +252,12 @@ impl Format {
     /// Adds the encoder of `B` that heeds importance.
     pub const fn weighted<B: EncodeWeighted>(mut self) -> Self {
         self.for_files = Some(encode_blocks_for_files::<B>);
+        self
+    }
+
+    /// Demands importance of whoever makes files of it.
+    const fn needs_importance(mut self) -> Self {
+        self.needs_importance = true;
         self
     }
 
