@@ -14,7 +14,7 @@ use super::{Format, arms, grids, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     indices: [[u8; 4]; 8],
     high_bits: [[u8; 2]; 8],
     scales: [U16; 4],
@@ -79,7 +79,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::OneARun;
         const STORED: f32 = 8.0;
         const ENERGY: f32 = 2.0;
-        const RANGE: [f32; 2] = [0.9, 2.0];
+        const RANGE: [f32; 2] = [1.25, 1.6];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let nibble = |i: usize| (choice.indices[i] >> 8) as u8 | (choice.bits[i] & 1) << 3;

@@ -76,7 +76,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::OneAGroup;
         const STORED: f32 = 8.0;
         const ENERGY: f32 = 2.0;
-        const RANGE: [f32; 2] = [0.9, 2.0];
+        const RANGE: [f32; 2] = [1.25, 1.6];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let group = |g: usize| {

@@ -72,7 +72,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::Any;
         const STORED: f32 = 8.0;
         const ENERGY: f32 = 2.0;
-        const RANGE: [f32; 2] = [1.2, 2.8];
+        const RANGE: [f32; 2] = [1.5, 2.2];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let high = |g: usize| (0..4).fold(0, |byte, i| byte | (choice.indices[4 * g + i] >> 8) << (2 * i)) as u8;

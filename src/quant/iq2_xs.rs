@@ -14,7 +14,7 @@ use crate::simd::x86::opaque_index;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     scale: F16,
     entries: [[U16; 4]; 8],
     multipliers: [u8; 8],
@@ -75,7 +75,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::Even;
         const STORED: f32 = 8.0;
         const ENERGY: f32 = 1.0;
-        const RANGE: [f32; 2] = [1.2, 2.8];
+        const RANGE: [f32; 2] = [1.4, 2.4];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let entry = |i: usize| U16::new(choice.indices[i] | u16::from(choice.bits[i] & 127) << 9);

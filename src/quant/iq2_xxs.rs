@@ -79,7 +79,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::Even;
         const STORED: f32 = 8.0;
         const ENERGY: f32 = 1.0;
-        const RANGE: [f32; 2] = [1.2, 2.8];
+        const RANGE: [f32; 2] = [1.4, 2.4];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let group = |g: usize| Indices {

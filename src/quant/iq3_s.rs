@@ -13,7 +13,7 @@ use super::{Format, arms, grids, panel, parts, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     scale: F16,
     indices: [[u8; 8]; 8],
     high_bits: [u8; 8],
@@ -74,7 +74,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::Any;
         const STORED: f32 = 1.0;
         const ENERGY: f32 = 2.0;
-        const RANGE: [f32; 2] = [1.6, 3.4];
+        const RANGE: [f32; 2] = [1.8, 2.8];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             let high = |g: usize| (0..8).fold(0, |byte, i| byte | (choice.indices[8 * g + i] >> 8) << i) as u8;

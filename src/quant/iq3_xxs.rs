@@ -71,7 +71,7 @@ searched! {
         const FREEDOM: Freedom = Freedom::Even;
         const STORED: f32 = 4.0;
         const ENERGY: f32 = 2.0;
-        const RANGE: [f32; 2] = [1.6, 3.4];
+        const RANGE: [f32; 2] = [1.8, 2.8];
 
         fn assemble(scale: F16, choice: &Choice) -> Self {
             Block {

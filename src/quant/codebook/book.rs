@@ -5,7 +5,7 @@
 
 use super::Grid;
 
-/// Halves that there may be.
+/// Halves that there may be at most.
 pub const HALVES: usize = 81;
 /// Steps that are searched at once.
 pub const LANES: usize = 8;
@@ -34,6 +34,8 @@ pub struct Found {
 /// Entries by their lower half.
 #[derive(Debug)]
 pub struct Book {
+    /// Halves that there may be.
+    count: usize,
     /// Of each lower half the first of its entries, and the end of the last one's.
     starts: [u16; HALVES + 1],
     /// Upper half and index, by lower half.
@@ -60,11 +62,13 @@ impl Book {
             .map(|entry| entry.split_at(length / 2))
             .map(|(lower, upper)| [number(lower), number(upper)])
             .collect();
-        let mut sorted: Vec<_> = halves.iter().zip(0..).map(|(&[lower, upper], i)| (lower, upper, i)).collect();
+        let mut sorted: Vec<_> =
+            halves.iter().zip(0..).map(|(&[lower, upper], i)| (lower, upper, i)).collect();
         sorted.sort_unstable();
         let before = |half: usize| sorted.partition_point(|&(lower, ..)| usize::from(lower) < half) as u16;
         let value = |entry: &[u8], i: usize| entry.get(i).map_or(0, |byte| byte.cast_signed());
         Book {
+            count: levels.len().pow(length as u32 / 2),
             starts: std::array::from_fn(before),
             entries: sorted.iter().map(|&(_, upper, index)| (upper, index)).collect(),
             values: entries.map(|entry| std::array::from_fn(|i| value(entry, i))).collect(),
@@ -78,16 +82,19 @@ impl Book {
         &self.values[usize::from(index)]
     }
 
-    /// For each of the `steps`, which are positive, the entry with the least step * square - 2 * product.
+    /// For each of the `steps`, which are positive, the entry with the least step * square - 2 * product. Of two `sums` the
+    /// first are those of the lower half of the lanes.
     #[inline(always)]
-    pub fn cheapest(&self, sums: &Sums, steps: &Lanes) -> [Found; LANES] {
+    pub fn cheapest<const SIDES: usize>(&self, sums: [&Sums; SIDES], steps: &Lanes) -> [Found; LANES] {
         let mut costs = [[[0.0; LANES]; HALVES]; 2];
         let mut least = [[f32::INFINITY; LANES]; 2];
         for half in 0..2 {
-            for n in 0..HALVES {
-                let (square, product) = (sums.square[half][n], 2.0 * sums.product[half][n]);
+            for n in 0..self.count {
+                let squares = sums.map(|sums| sums.square[half][n]);
+                let products = sums.map(|sums| 2.0 * sums.product[half][n]);
                 for lane in 0..LANES {
-                    let cost = steps[lane] * square - product;
+                    let side = lane * SIDES / LANES;
+                    let cost = steps[lane] * squares[side] - products[side];
                     costs[half][n][lane] = cost;
                     least[half][lane] = if cost < least[half][lane] { cost } else { least[half][lane] };
                 }
@@ -97,21 +104,22 @@ impl Book {
         let mut best = Best { cost: [f32::INFINITY; LANES], index: [0; LANES] };
         // The best lower halves first: then few others leave a chance.
         let mut visited = [false; HALVES];
-        for n in 0..HALVES {
+        for n in 0..self.count {
             if any(|lane| lower[n][lane] <= least[0][lane]) {
                 visited[n] = true;
                 self.visit(n, &lower[n], upper, &mut best);
             }
         }
-        for n in 0..HALVES {
+        for n in 0..self.count {
             if !visited[n] && any(|lane| lower[n][lane] + least[1][lane] < best.cost[lane]) {
                 self.visit(n, &lower[n], upper, &mut best);
             }
         }
-        best.index.map(|index| {
-            let [lower, upper] = self.halves[index as usize].map(usize::from);
+        std::array::from_fn(|lane| {
+            let sums = sums[lane * SIDES / LANES];
+            let [lower, upper] = self.halves[best.index[lane] as usize].map(usize::from);
             Found {
-                index: index as u16,
+                index: best.index[lane] as u16,
                 product: sums.product[0][lower] + sums.product[1][upper],
                 square: sums.square[0][lower] + sums.square[1][upper],
             }
@@ -165,10 +173,11 @@ mod tests {
                 let mut sums = Sums { product: [[0.0; HALVES]; 2], square: [[0.0; HALVES]; 2] };
                 let Sums { product, square } = &mut sums;
                 product.iter_mut().chain(square).flatten().for_each(|sum| *sum = random.f32());
-                for (found, step) in book.cheapest(&sums, &steps).iter().zip(steps) {
+                for (found, step) in book.cheapest([&sums], &steps).iter().zip(steps) {
                     let cost = |[lower, upper]: [u8; 2]| {
                         let of = |n: u8, half: usize| {
-                            step * sums.square[half][usize::from(n)] - 2.0 * sums.product[half][usize::from(n)]
+                            step * sums.square[half][usize::from(n)]
+                                - 2.0 * sums.product[half][usize::from(n)]
                         };
                         of(lower, 0) + of(upper, 1)
                     };

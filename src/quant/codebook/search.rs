@@ -5,7 +5,7 @@
 //!    run's best entry is found exactly ([`Book`]), and what it costs at another step follows from two sums.
 //! 2. Scales are tried for which the groups' best steps become odd multiples; each group takes the multiple and the one of
 //!    its choices that suit it.
-//! 3. At the steps that result entries are found again, and the scale is fitted to them.
+//! 3. The scale is fitted to what was chosen.
 //!
 //! Floats are added in the order written, so every instruction set gives the same bytes.
 
@@ -109,6 +109,11 @@ struct Group {
 }
 
 impl Match {
+    #[inline(always)]
+    fn of_eight(found: Found, bits: u8) -> Match {
+        Match { entries: [found.index, 0], bits, product: found.product, square: found.square }
+    }
+
     /// The error at a step, less what it would be with codes of zero.
     #[inline(always)]
     fn cost(&self, step: f32) -> f32 {
@@ -154,38 +159,23 @@ fn encode_block<B: Searched>(values: &[f32], importance: Option<&[f32]>) -> B {
     }
     let eights = eights::<B>(values, importance, largest);
     let (book, length) = (B::book(), B::GROUP / 8);
-    // First at steps in a range, then at multiples of the scale that was found.
     let mut tried = [[Group::default(); LANES]; 16];
-    let mut chosen = [Group::default(); 16];
-    let mut multipliers = [1; 16];
-    let mut scale = None;
-    for turn in 0..2 {
-        for (g, eights) in eights.chunks_exact(length).enumerate() {
-            let Some(scale) = scale else {
-                matched::<B>(book, eights, &steps::<B>(eights), &mut tried[g]);
-                continue;
-            };
-            let near: [u8; LANES] = near::<B>(multipliers[g]);
-            let steps = near.map(|multiplier| scale * f32::from(multiplier));
-            matched::<B>(book, eights, &steps, &mut tried[g]);
-            let cost = |lane: usize| tried[g][lane].cost(steps[lane]);
-            let best = (1..LANES).fold(0, |best, lane| if cost(lane) < cost(best) { lane } else { best });
-            (chosen[g], multipliers[g]) = (tried[g][best], near[best]);
-        }
-        if turn == 0 {
-            let Some(found) = best_scale::<B>(&tried[..32 / length], largest * B::STORED, &mut multipliers) else {
-                return B::assemble(F16::new(0.0), &zeros);
-            };
-            scale = Some(found);
-        }
+    for (tried, eights) in tried.iter_mut().zip(eights.chunks_exact(length)) {
+        matched::<B>(book, eights, &steps::<B>(eights), tried);
     }
+    let Some(Scaled { scale, lanes, multipliers }) =
+        best_scale::<B>(&tried[..32 / length], largest * B::STORED)
+    else {
+        return B::assemble(F16::new(0.0), &zeros);
+    };
+    let mut chosen: [Group; 16] = std::array::from_fn(|g| tried[g][lanes[g]]);
     let chosen = &mut chosen[..32 / length];
     if B::FREEDOM == Freedom::Even {
         for (group, eights) in chosen.iter_mut().zip(eights.chunks_exact(length)) {
             group.choose_signs::<B>(book, eights);
         }
     }
-    let stored = fitted(chosen, &multipliers, scale.unwrap_or(0.0), largest * B::STORED);
+    let stored = fitted(chosen, &multipliers, scale, largest * B::STORED);
     B::assemble(stored, &choice::<B>(chosen, &multipliers))
 }
 
@@ -193,7 +183,8 @@ fn encode_block<B: Searched>(values: &[f32], importance: Option<&[f32]>) -> B {
 #[inline(always)]
 fn eights<B: Searched>(values: &[f32], importance: Option<&[f32]>, largest: f32) -> [Eight; 32] {
     let inverse = 1.0 / largest;
-    let energy = values.iter().fold(0.0f32, |sum, x| sum + (x * inverse) * (x * inverse)) * (B::ENERGY / 256.0);
+    let energy =
+        values.iter().fold(0.0f32, |sum, x| sum + (x * inverse) * (x * inverse)) * (B::ENERGY / 256.0);
     let mut eights = [Eight::default(); 32];
     let mut heaviest = 0.0f32;
     for (e, eight) in eights.iter_mut().enumerate() {
@@ -244,23 +235,33 @@ impl Eight {
         self.targets[i] = -self.targets[i];
     }
 
-    /// The best entries at each of the `steps` when `offset` is added to the values of entries.
+    /// The best entries at each of the `steps`.
     #[inline(always)]
-    fn matched<B: Searched>(&self, book: &Book, steps: &Lanes, offset: i8) -> [Match; LANES] {
+    fn matched<B: Searched>(&self, book: &Book, steps: &Lanes) -> [Match; LANES] {
         let bits = self.signs;
-        match B::GRID {
-            Grid::Eights(_) => book.cheapest(&self.sums_of_eight::<B>(offset), steps).map(|found| {
-                let Found { index, product, square } = found;
-                Match { entries: [index, 0], bits, product, square }
-            }),
-            Grid::Fours(_) => {
-                let first = book.cheapest(&self.sums_of_four::<B>(0), steps);
-                let second = book.cheapest(&self.sums_of_four::<B>(1), steps);
-                std::array::from_fn(|lane| Match {
-                    entries: [first[lane].index, second[lane].index],
-                    bits,
-                    product: first[lane].product + second[lane].product,
-                    square: first[lane].square + second[lane].square,
+        match (B::GRID, B::BITS) {
+            (Grid::Fours(_), _) => {
+                let parts = [self.sums_of_four::<B>(0), self.sums_of_four::<B>(1)];
+                let found = book.cheapest(parts.each_ref(), steps);
+                std::array::from_fn(|lane| {
+                    let [first, second] = [0, LANES / 2].map(|part| found[part + lane % (LANES / 2)]);
+                    Match {
+                        entries: [first.index, second.index],
+                        bits,
+                        product: first.product + second.product,
+                        square: first.square + second.square,
+                    }
+                })
+            }
+            (Grid::Eights(_), Bits::Sign) => {
+                let sums = self.sums_of_eight::<B>(0);
+                book.cheapest([&sums], steps).map(|found| Match::of_eight(found, bits))
+            }
+            (Grid::Eights(_), Bits::Offset) => {
+                let sums = [1, -1].map(|offset| self.sums_of_eight::<B>(offset));
+                let found = book.cheapest(sums.each_ref(), steps);
+                std::array::from_fn(|lane| {
+                    Match::of_eight(found[lane], if lane < LANES / 2 { 0 } else { 255 })
                 })
             }
         }
@@ -320,8 +321,7 @@ fn halves_of_eight(of: &[[f32; 8]; 3]) -> [[f32; HALVES]; 2] {
     sums
 }
 
-/// Sums of two of the numbers of each of 4 values, which there is one of for each level. Where there is no half, a number
-/// that no other one is worse than stands in the place: no entry has it.
+/// Sums of two of the numbers of each of 4 values, which there is one of for each level. There are 64.
 #[inline(always)]
 fn halves_of_four(of: &[[f32; 8]; 4]) -> [[f32; HALVES]; 2] {
     let mut sums = [[0.0; HALVES]; 2];
@@ -365,44 +365,25 @@ fn least(numbers: &[f32; 8]) -> usize {
 /// The best entries of a group at each of the `steps`.
 #[inline(always)]
 fn matched<B: Searched>(book: &Book, eights: &[Eight], steps: &Lanes, groups: &mut [Group; LANES]) {
-    *groups = [Group::default(); LANES];
-    if matches!(B::BITS, Bits::Sign) {
-        for (e, eight) in eights.iter().enumerate() {
-            for (group, found) in groups.iter_mut().zip(eight.matched::<B>(book, steps, 0)) {
-                group.matches[e] = found;
-            }
-        }
-    } else {
-        let mut below = [Group::default(); LANES];
-        let mut costs = [[0.0; LANES]; 2];
-        for (e, eight) in eights.iter().enumerate() {
-            let both = [eight.matched::<B>(book, steps, 1), eight.matched::<B>(book, steps, -1)];
-            for lane in 0..LANES {
-                let [mut upper, mut lower] = both.map(|matches| matches[lane]);
-                lower.bits = 255;
-                if B::FREEDOM == Freedom::OneARun && lower.cost(steps[lane]) < upper.cost(steps[lane]) {
-                    upper = lower;
+    for (e, eight) in eights.iter().enumerate() {
+        let mut matches = eight.matched::<B>(book, steps);
+        if B::FREEDOM == Freedom::OneARun {
+            for lane in 0..LANES / 2 {
+                let other = matches[lane + LANES / 2];
+                if other.cost(steps[lane]) < matches[lane].cost(steps[lane]) {
+                    matches[lane] = other;
                 }
-                costs[0][lane] += upper.cost(steps[lane]);
-                costs[1][lane] += lower.cost(steps[lane]);
-                (groups[lane].matches[e], below[lane].matches[e]) = (upper, lower);
             }
         }
-        for lane in 0..LANES {
-            if costs[1][lane] < costs[0][lane] {
-                groups[lane] = below[lane];
-            }
-        }
-    }
-    for group in groups {
-        for found in &group.matches {
+        for (group, found) in groups.iter_mut().zip(matches) {
+            group.matches[e] = found;
             group.product += found.product;
             group.square += found.square;
         }
     }
 }
 
-/// Steps for which the largest code is in [`Searched::RANGE`].
+/// Steps for which the largest code is in [`Searched::RANGE`]; where offsets are added, each for either offset.
 #[inline(always)]
 fn steps<B: Searched>(eights: &[Eight]) -> Lanes {
     let (mut squares, mut weights) = (0.0, 0.0);
@@ -416,20 +397,22 @@ fn steps<B: Searched>(eights: &[Eight]) -> Lanes {
     /// A group of zeros has some step, too.
     const SMALLEST: f32 = 1e-12;
     let [from, to] = B::RANGE.map(|range| range * if unit > SMALLEST { unit } else { SMALLEST });
-    std::array::from_fn(|lane| from + (to - from) * (lane as f32 / (LANES - 1) as f32))
+    let alike = matches!((B::GRID, B::BITS), (Grid::Eights(_), Bits::Sign));
+    let count = if alike { LANES } else { LANES / 2 };
+    std::array::from_fn(|lane| from + (to - from) * ((lane % count) as f32 / (count - 1) as f32))
 }
 
-/// Multipliers around one, or as near as there are.
-#[inline(always)]
-fn near<B: Searched>(multiplier: u8) -> [u8; LANES] {
-    let first = multiplier.saturating_sub(LANES as u8 - 2).min(B::MOST - 2 * (LANES as u8 - 1));
-    std::array::from_fn(|lane| (first | 1) + 2 * lane as u8)
+/// A scale in units of the largest value, as it is after rounding, and of each group what suits it.
+struct Scaled {
+    scale: f32,
+    /// Which of the choices.
+    lanes: [usize; 16],
+    multipliers: [u8; 16],
 }
 
-/// The scale (in units of the largest value, as it is after rounding) with which the groups err least, and each group's
-/// multiplier. A stored scale of `unit` is one such unit. None if all scales round to zero.
+/// The scale with which the groups err least. What is stored is `unit` times a scale. None if all scales round to zero.
 #[inline(always)]
-fn best_scale<B: Searched>(tried: &[[Group; LANES]], unit: f32, multipliers: &mut [u8; 16]) -> Option<f32> {
+fn best_scale<B: Searched>(tried: &[[Group; LANES]], unit: f32) -> Option<Scaled> {
     let mut own = [[0.0; LANES]; 16];
     let mut largest = 0.0;
     for (own, tried) in own.iter_mut().zip(tried) {
@@ -448,7 +431,7 @@ fn best_scale<B: Searched>(tried: &[[Group; LANES]], unit: f32, multipliers: &mu
             continue;
         }
         let inverse = 1.0 / scale;
-        let mut found = [1; 16];
+        let mut found = Scaled { scale, lanes: [0; 16], multipliers: [1; 16] };
         let mut cost = 0.0;
         for (g, tried) in tried.iter().enumerate() {
             let mut costs = [0.0; LANES];
@@ -460,11 +443,11 @@ fn best_scale<B: Searched>(tried: &[[Group; LANES]], unit: f32, multipliers: &mu
                 (multiples[lane], costs[lane]) = (multiple, tried[lane].cost(scale * multiple));
             }
             let best = self::least(&costs);
-            found[g] = multiples[best] as u8;
+            (found.lanes[g], found.multipliers[g]) = (best, multiples[best] as u8);
             cost += costs[best];
         }
         if cost < least {
-            (least, best, *multipliers) = (cost, Some(scale), found);
+            (least, best) = (cost, Some(found));
         }
     }
     best
@@ -537,3 +520,31 @@ macro_rules! searched {
     };
 }
 pub(in crate::quant) use searched;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is compiled for vectors writes the bytes of the plain version.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn instruction_sets_agree() {
+        if !crate::simd::Isa::Avx2.is_available() {
+            return;
+        }
+        fn check<B: Searched>(random: &mut fastrand::Rng) {
+            for _ in 0..20 {
+                let values: Vec<f32> = (0..256).map(|_| (random.f32() - 0.5) * random.f32()).collect();
+                let importance: Vec<f32> = (0..256).map(|_| random.f32() * random.f32()).collect();
+                // SAFETY: checked above.
+                let fast: B = unsafe { encode_avx2(&values, Some(&importance)) };
+                let plain: B = encode_block(&values, Some(&importance));
+                assert_eq!(bytemuck::bytes_of(&fast), bytemuck::bytes_of(&plain));
+            }
+        }
+        let mut random = fastrand::Rng::with_seed(3);
+        check::<crate::quant::iq1_m::Block>(&mut random);
+        check::<crate::quant::iq2_xs::Block>(&mut random);
+        check::<crate::quant::iq3_s::Block>(&mut random);
+    }
+}
