@@ -12,12 +12,11 @@ use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 use serde_json::json;
 
+use super::plot;
 use crate::cli::model::FileArgs;
 use crate::cli::progress;
 use crate::cli::table::{grouped, table};
 use crate::cli::value;
-
-mod plot;
 
 /// Measure what each kind of cache costs: divergence of the next token from a cache of floats
 #[derive(Args, Debug)]
@@ -188,6 +187,7 @@ fn draw(path: &Path, engine: &Engine, rows: &[Row]) -> hadal::Result<()> {
     let points: Vec<_> = points
         .map(|row| plot::Point { name: row.divergence.kind.to_string(), x: row.bits, y: row.divergence.mean })
         .collect();
-    let svg = plot::svg(&engine.info().name, &points);
+    let title = format!("{}: mean KL (nats) against bits an element", engine.info().name);
+    let svg = plot::svg(&title, &points);
     output::write(path, svg.as_bytes())
 }
