@@ -383,23 +383,30 @@ fn matched<B: Searched>(book: &Book, eights: &[Eight], steps: &Lanes, groups: &m
     }
 }
 
-/// Steps for which the largest code is in [`Searched::RANGE`]; where offsets are added, each for either offset.
+/// Steps for which the largest code is in [`Searched::RANGE`], and last the one with which it is the largest value: the best
+/// one where values are alike. Where offsets are added, or entries are of four, the upper half of the lanes repeats the lower.
 #[inline(always)]
 fn steps<B: Searched>(eights: &[Eight]) -> Lanes {
-    let (mut squares, mut weights) = (0.0, 0.0);
+    let (mut squares, mut weights, mut largest) = (0.0, 0.0, 0.0f32);
     for eight in eights {
         for i in 0..8 {
-            squares += eight.weights[i] * (eight.targets[i] * eight.targets[i]);
+            let size = eight.targets[i].abs();
+            squares += eight.weights[i] * (size * size);
             weights += eight.weights[i];
+            largest = if size > largest { size } else { largest };
         }
     }
-    let unit = (squares / weights).sqrt() / f32::from(B::LARGEST);
     /// A group of zeros has some step, too.
     const SMALLEST: f32 = 1e-12;
-    let [from, to] = B::RANGE.map(|range| range * if unit > SMALLEST { unit } else { SMALLEST });
+    let [unit, largest] = [(squares / weights).sqrt(), largest]
+        .map(|size| if size > SMALLEST { size } else { SMALLEST } / f32::from(B::LARGEST));
+    let [from, to] = B::RANGE.map(|range| range * unit);
     let alike = matches!((B::GRID, B::BITS), (Grid::Eights(_), Bits::Sign));
-    let count = if alike { LANES } else { LANES / 2 };
-    std::array::from_fn(|lane| from + (to - from) * ((lane % count) as f32 / (count - 1) as f32))
+    let last = if alike { LANES } else { LANES / 2 } - 1;
+    std::array::from_fn(|lane| match lane % (last + 1) {
+        k if k == last => largest,
+        k => from + (to - from) * (k as f32 / (last - 1) as f32),
+    })
 }
 
 /// A scale in units of the largest value, as it is after rounding, and of each group what suits it.
