@@ -67,9 +67,9 @@ struct Task {
     #[arg(long, requires = "results")]
     resume: bool,
 
-    /// Tokens that fit in the context
-    #[arg(short, long, value_name = "N", default_value = "2048", value_parser = value::count)]
-    ctx_size: usize,
+    /// Tokens that fit in the context [default: what the model was trained for, at most 8192]
+    #[arg(short, long, value_name = "N", value_parser = value::count)]
+    ctx_size: Option<usize>,
 
     #[command(flatten)]
     model: EvalModel,
@@ -104,7 +104,8 @@ impl Task {
         items: &[T],
         mut ask: impl FnMut(&mut Engine, &T) -> hadal::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let mut engine = self.model.open(self.ctx_size)?;
+        let EvalModel { file, threads, numerics } = &self.model;
+        let mut engine = file.open(&numerics.options(self.ctx_size, *threads)?)?;
         let items = &items[..items.len().min(self.items.unwrap_or(usize::MAX))];
         let bytes =
             self.model.file.model.as_deref().and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
