@@ -19,6 +19,7 @@ mod eval;
 mod fit;
 mod folder;
 mod formats;
+mod hub;
 mod imatrix;
 mod inspect;
 mod interrupt;
@@ -58,6 +59,10 @@ enum Command {
     Embed(embed::Embed),
     Imatrix(imatrix::ImatrixArgs),
     Eval(eval::Eval),
+    Pull(hub::Pull),
+    List(hub::List),
+    #[command(name = "rm")]
+    Remove(hub::Remove),
     Bench(bench::Bench),
     Fit(fit::Fit),
     Formats(formats::Formats),
@@ -110,6 +115,9 @@ impl Program {
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
             Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),
+            Some(Command::Pull(pull)) => hub::pull(pull),
+            Some(Command::List(_)) => hub::list(),
+            Some(Command::Remove(remove)) => hub::remove(remove),
             Some(Command::Bench(bench)) => bench::bench(bench),
             Some(Command::Fit(fit)) => fit::fit(fit),
             Some(Command::Formats(_)) => formats::formats(),

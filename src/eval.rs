@@ -8,11 +8,14 @@ use crate::backend::Hidden;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 
+pub mod choice;
 pub mod dump;
+pub mod gsm;
 pub mod kl;
 pub mod kv;
 pub mod perplexity;
 mod statistics;
+pub mod tasks;
 
 pub use perplexity::{Perplexity, perplexity};
 

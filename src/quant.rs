@@ -128,7 +128,8 @@ pub trait Block: Pod {
 
 /// A block that can be made from numbers.
 pub trait Encode: Block {
-    /// Quantizes `LEN` finite values, byte for byte as the reference does.
+    /// Quantizes `LEN` finite values, byte for byte as the reference does, or, where that is a search, with at most its
+    /// error.
     fn encode(values: &[f32]) -> Self;
 }
 
@@ -166,6 +167,8 @@ pub struct Format {
     pub largest: f32,
     /// Encodes rows for files, or one row with the importance of its columns.
     for_files: Option<FileEncoder>,
+    /// Whether so few bits are left that, without the importance of columns, a model made of it is of no use.
+    pub needs_importance: bool,
     /// `encode` for further instruction sets, slowest first.
     quantizers: &'static [Quantizer],
     /// `decode` for further instruction sets, slowest first.
@@ -244,6 +247,7 @@ impl Format {
             encode: None,
             largest: f32::INFINITY,
             for_files: None,
+            needs_importance: false,
             quantizers: &[],
             decoders: Vectorized::<B>::DECODERS,
             dot: None,
@@ -287,6 +291,12 @@ impl Format {
     /// Says beyond which magnitude the values of an input do not fit, see [`Format::largest`].
     pub const fn largest(mut self, largest: f32) -> Self {
         self.largest = largest;
+        self
+    }
+
+    /// Demands importance of whoever makes files of it.
+    const fn needs_importance(mut self) -> Self {
+        self.needs_importance = true;
         self
     }
 

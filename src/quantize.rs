@@ -40,6 +40,8 @@ pub struct Settings {
     pub target_bpw: Option<f64>,
     /// Refuse where a format has to be replaced by another.
     pub strict: bool,
+    /// Make formats that need importance without it.
+    pub unweighted: bool,
 }
 
 impl Settings {
@@ -53,6 +55,7 @@ impl Settings {
             tensors: Vec::new(),
             target_bpw: None,
             strict: false,
+            unweighted: false,
         }
     }
 }

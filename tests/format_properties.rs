@@ -51,8 +51,10 @@ const ROUNDING: f32 = 1e-6;
 
 /// Formats whose encoder does not give back its own weights: they search for a scale that suits all weights rather
 /// than the extreme one, or keep a scale in f32 that is computed anew (q8_k).
-const NOT_IDEMPOTENT: &[&str] =
-    &["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs"];
+const NOT_IDEMPOTENT: &[&str] = &[
+    "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
+    "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs",
+];
 
 fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {
     let mut out = vec![0.0; bytes.len() / format.block_bytes * format.block_len];

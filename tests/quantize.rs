@@ -180,7 +180,8 @@ fn every_format_is_its_encoders_bytes() {
     let mut made = 0;
     let usable = |format: &&&Format| format.gguf_id.is_some() && format.has_encoder() && format.dot.is_some();
     for format in FORMATS.iter().filter(usable) {
-        let plan = Plan::new(&source, &Settings { pure: true, ..settings(format.name) }, None).unwrap();
+        let asked = Settings { pure: true, unweighted: true, ..settings(format.name) };
+        let plan = Plan::new(&source, &asked, None).unwrap();
         let mut expected = vec![0; format.bytes_for(values.len()).unwrap()];
         format.encode_for_file(&values, None, &mut expected).unwrap();
         for threads in [1, 3] {
@@ -342,4 +343,23 @@ fn every_recipe_has_a_name_and_a_use() {
     );
     assert_eq!(Recipe::by_name("f32").map(|recipe| recipe.base.name), Some(f32::FORMAT.name));
     assert!(Recipe::by_name("q8_1").is_none(), "for activations only");
+}
+
+/// Every recipe can be made; those of fewest bits only with importance.
+#[test]
+fn recipes_that_need_importance_say_so() {
+    let weights = weights(&llama(4, 8));
+    let names = weights.tensors.keys().map(|name| (name.clone(), Sums::new(vec![1.0; 256], vec![1.0])));
+    let imatrix = Imatrix { entries: names.collect(), ..Imatrix::default() };
+    let mut needing = Vec::new();
+    for recipe in hadal::quantize::RECIPES {
+        let asked = Settings::new(Some(*recipe));
+        Plan::new(&weights, &asked, Some(&imatrix)).expect(recipe.name);
+        Plan::new(&weights, &Settings { unweighted: true, ..asked.clone() }, None).expect(recipe.name);
+        if let Err(error) = Plan::new(&weights, &asked, None) {
+            assert!(error.to_string().contains("hadal imatrix"), "{error}");
+            needing.push(recipe.name);
+        }
+    }
+    assert_eq!(needing, ["IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S"]);
 }

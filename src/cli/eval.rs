@@ -10,6 +10,7 @@ use hadal::eval::Windows;
 use hadal::eval::dump::{Dump, Recorder};
 use hadal::eval::kl::Divergences;
 use hadal::eval::perplexity::Losses;
+use hadal::file::{Entry, Weights};
 use hadal::tokenizer::Special;
 use hadal::{Error, Result};
 use indicatif::ProgressBar;
@@ -20,6 +21,9 @@ use super::table::table;
 use super::value;
 
 mod kv;
+mod plot;
+mod report;
+mod tasks;
 
 /// Measure how good a model is
 #[derive(Args, Debug)]
@@ -34,6 +38,10 @@ enum Instrument {
     Kl(Kl),
     Dump(DumpArgs),
     Kv(kv::Kv),
+    Choice(tasks::Choice),
+    Gsm(tasks::Gsm),
+    Compare(tasks::Compare),
+    Report(report::Report),
 }
 
 /// Perplexity of a text
@@ -131,6 +139,10 @@ pub fn eval(arguments: &Eval) -> anyhow::Result<()> {
         Instrument::Kl(kl) => kl.run(),
         Instrument::Dump(dump) => dump.run(),
         Instrument::Kv(kv) => kv::kv(kv),
+        Instrument::Choice(choice) => tasks::choice(choice),
+        Instrument::Gsm(gsm) => tasks::gsm(gsm),
+        Instrument::Compare(compare) => tasks::compared(compare),
+        Instrument::Report(report) => report::report(report),
     }
 }
 
@@ -169,6 +181,7 @@ impl Kl {
             ("max_kl", json!(found.max_kl)),
             ("top1_agreement", json!(found.top1_agreement)),
             ("captured_mass", json!(found.captured_mass)),
+            ("bits_per_weight", json!(self.model.bits_per_weight()?)),
         ])
     }
 
@@ -253,6 +266,16 @@ impl TextArgs {
 }
 
 impl EvalModel {
+    /// Of the whole file; none of the model that is built in.
+    fn bits_per_weight(&self) -> Result<Option<f64>> {
+        let Some(path) = &self.file.model else { return Ok(None) };
+        let weights = Weights::open(&super::hub::resolve(path)?)?;
+        let count = |entry: &Entry| entry.shape.iter().map(|&dim| dim as f64).product::<f64>();
+        let weights = weights.tensors.values();
+        let bytes: usize = weights.clone().map(|entry| entry.data.len()).sum();
+        Ok(Some(bytes as f64 * 8.0 / weights.map(count).sum::<f64>().max(1.0)))
+    }
+
     fn open(&self, context: usize) -> Result<Engine> {
         open(&self.file, self, context)
     }

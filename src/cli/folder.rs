@@ -39,6 +39,16 @@ pub fn pipelines() -> Option<PathBuf> {
     Some(cache()?.join("pipelines"))
 }
 
+/// For models of a hub, which other programs share: `HF_HUB_CACHE`, `hub` in `HF_HOME`, or the same place on all systems.
+pub fn hub() -> Option<PathBuf> {
+    let given = |name| environment(name).filter(|path| !path.as_os_str().is_empty());
+    let home = || given("HOME").or_else(|| given("USERPROFILE"));
+    let xdg = || given("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")));
+    given("HF_HUB_CACHE")
+        .or_else(|| Some(given("HF_HOME")?.join("hub")))
+        .or_else(|| Some(xdg()?.join("huggingface").join("hub")))
+}
+
 fn environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).map(PathBuf::from)
 }

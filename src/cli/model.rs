@@ -12,7 +12,7 @@ use hadal::engine::{Device, Engine, GpuLayers, Options};
 use hadal::template::Template;
 use indicatif::ProgressBar;
 
-use super::{folder, value};
+use super::{folder, hub, value};
 
 /// Flags for commands that run a model.
 #[derive(Args, Clone, Debug)]
@@ -48,7 +48,7 @@ static TEMPLATES: &[(&str, &str)] = &[(
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct FileArgs {
-    /// GGUF file [default: the built-in Austen model]
+    /// GGUF file, or OWNER/NAME:QUANT of what `hadal pull` brought [default: the built-in Austen model]
     #[arg(short, long, value_name = "FILE", env = "HADAL_MODEL")]
     pub model: Option<PathBuf>,
 }
@@ -178,6 +178,7 @@ impl FileArgs {
     /// Opens the file, or the built-in model if none was named. On a terminal a line shows that it takes time.
     pub fn open(&self, options: &Options) -> hadal::Result<Engine> {
         let Some(path) = &self.model else { return Engine::embedded(options) };
+        let path = &hub::resolve(path)?;
         let line = ProgressBar::new_spinner().with_message(format!("opening {}", path.display()));
         line.enable_steady_tick(Duration::from_millis(100));
         let engine = Engine::open_with(path, options);

@@ -49,6 +49,10 @@ pub struct Quantize {
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
 
+    /// Make iq1_s, iq1_m, iq2_xxs and iq2_xs without importance, too: of little use but for trying
+    #[arg(long)]
+    allow_unweighted: bool,
+
     /// One format for all matrices, without the recipe's exceptions
     #[arg(long)]
     pure: bool,
@@ -115,6 +119,7 @@ impl Quantize {
             tensors: self.tensor_type.clone(),
             target_bpw: self.target_bpw,
             strict: self.strict,
+            unweighted: self.allow_unweighted,
             ..Settings::new(self.r#type)
         }
     }

@@ -7,6 +7,9 @@
 //! any order. Blocks in ascending order: `sum += (scale_w * scale_x) * integer`, where the integer is rounded to the
 //! nearest f32, ties to even.
 
+pub(super) mod book;
+pub(super) mod search;
+
 use super::parts::{self, Codes, Parts, Scaled, Shuffle};
 use super::{grids, q8_k};
 

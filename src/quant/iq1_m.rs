@@ -7,13 +7,14 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     indices: [[u8; 4]; 8],
     high_bits: [[u8; 2]; 8],
     scales: [U16; 4],
@@ -23,6 +24,9 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq1_m", Some(29))
     .shader(include_str!("../../wgsl/quant/iq1_m.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
+    .needs_importance()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -63,6 +67,33 @@ impl Codebook for Block {
             let multipliers = self.scales[g / 2].get() >> (6 * (g % 2));
             fields.multipliers[0][g] = 2 * (multipliers & 7) as i16 + 1;
             fields.multipliers[1][g] = 2 * (multipliers >> 3 & 7) as i16 + 1;
+        }
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[-8, 0, 8];
+        const GROUP: usize = 16;
+        const MOST: u8 = 15;
+        const FREEDOM: Freedom = Freedom::OneARun;
+        const STORED: f32 = 8.0;
+        const ENERGY: f32 = 2.0;
+        const RANGE: [f32; 2] = [1.25, 1.6];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let nibble = |i: usize| (choice.indices[i] >> 8) as u8 | (choice.bits[i] & 1) << 3;
+            let nibbles = |i: usize| nibble(2 * i) | nibble(2 * i + 1) << 4;
+            let bits = bytemuck::cast::<_, U16>(scale).get();
+            let word = |k: usize| {
+                let multipliers = (0..4).fold(0, |word, i| word | u16::from(choice.multipliers[4 * k + i]) << (3 * i));
+                U16::new(multipliers | (bits >> (4 * k) & 15) << 12)
+            };
+            Block {
+                indices: std::array::from_fn(|g| std::array::from_fn(|i| choice.indices[4 * g + i] as u8)),
+                high_bits: std::array::from_fn(|g| [nibbles(2 * g), nibbles(2 * g + 1)]),
+                scales: std::array::from_fn(word),
+            }
         }
     }
 }

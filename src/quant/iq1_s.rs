@@ -7,6 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
@@ -23,6 +24,9 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq1_s", Some(19))
     .shader(include_str!("../../wgsl/quant/iq1_s.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
+    .needs_importance()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -60,6 +64,31 @@ impl Codebook for Block {
                 fields.bits[4 * g + i] = sign;
             }
             fields.set_multiplier(g, (group >> 12 & 7) as u8);
+        }
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[-8, 0, 8];
+        const GROUP: usize = 32;
+        const MOST: u8 = 15;
+        const FREEDOM: Freedom = Freedom::OneAGroup;
+        const STORED: f32 = 8.0;
+        const ENERGY: f32 = 2.0;
+        const RANGE: [f32; 2] = [1.25, 1.6];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let group = |g: usize| {
+                let high = (0..4).fold(0, |word, i| word | (choice.indices[4 * g + i] >> 8) << (3 * i));
+                let multiplier = u16::from(choice.multipliers[2 * g]);
+                U16::new(high | multiplier << 12 | u16::from(choice.bits[4 * g] & 1) << 15)
+            };
+            Block {
+                scale,
+                indices: std::array::from_fn(|g| std::array::from_fn(|i| choice.indices[4 * g + i] as u8)),
+                groups: std::array::from_fn(group),
+            }
         }
     }
 }

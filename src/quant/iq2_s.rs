@@ -6,6 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::F16;
 use super::{Format, arms, grids, panel, parts, q8_k};
@@ -24,6 +25,8 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq2_s", Some(22))
     .shader(include_str!("../../wgsl/quant/iq2_s.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -58,5 +61,28 @@ impl Codebook for Block {
         }
         fields.bits = *bytemuck::cast_ref(&self.signs);
         fields.set_multipliers(&self.multipliers);
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[8, 25, 43];
+        const GROUP: usize = 16;
+        const MOST: u8 = 31;
+        const FREEDOM: Freedom = Freedom::Any;
+        const STORED: f32 = 8.0;
+        const ENERGY: f32 = 2.0;
+        const RANGE: [f32; 2] = [1.5, 2.2];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let high = |g: usize| (0..4).fold(0, |byte, i| byte | (choice.indices[4 * g + i] >> 8) << (2 * i)) as u8;
+            Block {
+                scale,
+                indices: std::array::from_fn(|g| std::array::from_fn(|i| choice.indices[4 * g + i] as u8)),
+                signs: bytemuck::cast(choice.bits),
+                high_bits: std::array::from_fn(high),
+                multipliers: choice.multiplier_pairs(),
+            }
+        }
     }
 }

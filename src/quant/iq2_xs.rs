@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U16};
 use super::{Format, arms, grids, panel, q8_k};
@@ -13,7 +14,7 @@ use crate::simd::x86::opaque_index;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     scale: F16,
     entries: [[U16; 4]; 8],
     multipliers: [u8; 8],
@@ -23,6 +24,9 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq2_xs", Some(17))
     .shader(include_str!("../../wgsl/quant/iq2_xs.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
+    .needs_importance()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -60,5 +64,26 @@ impl Codebook for Block {
     #[inline(always)]
     fn index(&self, _: &Fields, i: usize) -> usize {
         opaque_index(usize::from(self.entries[i / 4][i % 4].get())) & 511
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[8, 25, 43];
+        const GROUP: usize = 16;
+        const MOST: u8 = 31;
+        const FREEDOM: Freedom = Freedom::Even;
+        const STORED: f32 = 8.0;
+        const ENERGY: f32 = 1.0;
+        const RANGE: [f32; 2] = [1.4, 2.4];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let entry = |i: usize| U16::new(choice.indices[i] | u16::from(choice.bits[i] & 127) << 9);
+            Block {
+                scale,
+                entries: std::array::from_fn(|g| std::array::from_fn(|i| entry(4 * g + i))),
+                multipliers: choice.multiplier_pairs(),
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
@@ -27,6 +28,9 @@ struct Indices {
 pub static FORMAT: Format = Format::new::<Block>("iq2_xxs", Some(16))
     .shader(include_str!("../../wgsl/quant/iq2_xxs.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
+    .needs_importance()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -64,5 +68,25 @@ impl Codebook for Block {
     #[inline(always)]
     fn index(&self, _: &Fields, i: usize) -> usize {
         usize::from(self.groups[i / 4].entries[i % 4])
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[8, 25, 43];
+        const GROUP: usize = 32;
+        const MOST: u8 = 31;
+        const FREEDOM: Freedom = Freedom::Even;
+        const STORED: f32 = 8.0;
+        const ENERGY: f32 = 1.0;
+        const RANGE: [f32; 2] = [1.4, 2.4];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let group = |g: usize| Indices {
+                entries: std::array::from_fn(|i| choice.indices[4 * g + i] as u8),
+                signs: choice.even_signs(g),
+            };
+            Block { scale, groups: std::array::from_fn(group) }
+        }
     }
 }

@@ -6,13 +6,14 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::F16;
 use super::{Format, arms, grids, panel, parts, q8_k};
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-struct Block {
+pub(super) struct Block {
     scale: F16,
     indices: [[u8; 8]; 8],
     high_bits: [u8; 8],
@@ -24,6 +25,8 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq3_s", Some(21))
     .shader(include_str!("../../wgsl/quant/iq3_s.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -60,5 +63,28 @@ impl Codebook for Block {
             fields.set_multiplier(g, self.multipliers[g / 2] >> (4 * (g % 2)) & 15);
         }
         fields.bits = *bytemuck::cast_ref(&self.signs);
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[1, 3, 5, 7, 9, 11, 13, 15];
+        const GROUP: usize = 32;
+        const MOST: u8 = 31;
+        const FREEDOM: Freedom = Freedom::Any;
+        const STORED: f32 = 1.0;
+        const ENERGY: f32 = 2.0;
+        const RANGE: [f32; 2] = [1.8, 2.8];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            let high = |g: usize| (0..8).fold(0, |byte, i| byte | (choice.indices[8 * g + i] >> 8) << i) as u8;
+            Block {
+                scale,
+                indices: bytemuck::cast(choice.indices.map(|index| index as u8)),
+                high_bits: std::array::from_fn(high),
+                signs: bytemuck::cast(choice.bits),
+                multipliers: std::array::from_fn(|i| choice.multipliers[4 * i] | choice.multipliers[4 * i + 2] << 4),
+            }
+        }
     }
 }

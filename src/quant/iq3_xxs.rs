@@ -5,6 +5,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::codebook::search::{Choice, Freedom, searched};
 use super::codebook::{self, Bits, Codebook, Fields, Grid};
 use super::le::{F16, U32};
 use super::{Format, arms, grids, panel, q8_k};
@@ -21,6 +22,8 @@ struct Block {
 pub static FORMAT: Format = Format::new::<Block>("iq3_xxs", Some(18))
     .shader(include_str!("../../wgsl/quant/iq3_xxs.wgsl"))
     .codebook(<Block as Codebook>::GRID)
+    .encoder::<Block>()
+    .weighted::<Block>()
     .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; codebook::dot, codebook::avx2])
     .panel(panel::scaled::<Block>());
 
@@ -57,5 +60,25 @@ impl Codebook for Block {
     #[inline(always)]
     fn index(&self, _: &Fields, i: usize) -> usize {
         usize::from(self.indices[i / 8][i % 8 / 2][i % 2])
+    }
+}
+
+searched! {
+    impl Searched for Block {
+        const LEVELS: &'static [i8] = &[4, 12, 20, 28, 36, 44, 52, 62];
+        const GROUP: usize = 32;
+        const MOST: u8 = 31;
+        const FREEDOM: Freedom = Freedom::Even;
+        const STORED: f32 = 4.0;
+        const ENERGY: f32 = 2.0;
+        const RANGE: [f32; 2] = [1.8, 2.8];
+
+        fn assemble(scale: F16, choice: &Choice) -> Self {
+            Block {
+                scale,
+                indices: bytemuck::cast(choice.indices.map(|index| index as u8)),
+                signs: std::array::from_fn(|g| choice.even_signs(g)),
+            }
+        }
     }
 }

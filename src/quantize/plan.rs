@@ -54,7 +54,8 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if a format is wanted that can't be made, [`Error::Tensor`] for a tensor that can't be
-    /// written or, if that is wanted, one whose format has to be replaced; [`Error::Option`] for a target out of reach.
+    /// written or, if that is wanted, one whose format has to be replaced; [`Error::Option`] for a target out of reach, and
+    /// for formats that need importance where there is none.
     pub fn new(weights: &'a Weights, settings: &Settings, imatrix: Option<&'a Imatrix>) -> Result<Plan<'a>> {
         let mut formats = Chooser::new(weights, settings, imatrix.is_some()).formats();
         if let Some(target) = settings.target_bpw {
@@ -253,6 +254,18 @@ fn check(conversions: &[Conversion], settings: &Settings, imatrix: Option<&Imatr
             let hint = "weights of this format can be run, not made";
             return Err(Error::unsupported("encoding to", format.name, hint));
         }
+        let columns = imatrix.and_then(|imatrix| imatrix.columns(&conversion.name));
+        if let Some(format) = conversion.to.filter(|format| format.needs_importance)
+            && columns.is_none()
+            && !settings.unweighted
+        {
+            let message = format!(
+                "{} of {} needs to know which columns count: measure it with `hadal imatrix`, or force it with \
+                 --allow-unweighted",
+                format.name, conversion.name
+            );
+            return Err(Error::option("--imatrix", message));
+        }
         if let (true, Some(wanted)) = (settings.strict, conversion.replaced) {
             let columns = conversion.shape.last().copied().unwrap_or(1);
             let message = format!(
@@ -261,7 +274,7 @@ fn check(conversions: &[Conversion], settings: &Settings, imatrix: Option<&Imatr
             );
             return Err(Error::tensor(&conversion.name, message));
         }
-        if let Some(columns) = imatrix.and_then(|imatrix| imatrix.columns(&conversion.name)) {
+        if let Some(columns) = columns {
             importance::check(&conversion.name, &conversion.shape, columns)?;
         }
     }

@@ -12,12 +12,11 @@ use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 use serde_json::json;
 
+use super::plot;
 use crate::cli::model::{ActivationsName, FileArgs};
 use crate::cli::progress;
 use crate::cli::table::{grouped, table};
 use crate::cli::value;
-
-mod plot;
 
 /// Measure what each kind of cache costs: divergence of the next token from a cache of floats
 #[derive(Args, Debug)]
@@ -197,8 +196,8 @@ fn draw(path: &Path, engine: &Engine, rows: &[Row], table: &str) -> hadal::Resul
     let points: Vec<_> = points
         .map(|row| plot::Point { name: row.divergence.kind.to_string(), x: row.bits, y: row.divergence.mean })
         .collect();
-    let title = &engine.info().name;
+    let title = format!("{}: mean KL (nats) against bits an element", engine.info().name);
     let is_page = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("html"));
-    let text = if is_page { plot::html(title, &points, table) } else { plot::svg(title, &points) };
+    let text = if is_page { plot::html(&title, &points, table) } else { plot::svg(&title, &points) };
     output::write(path, text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The picture: points with names, bits to the right, divergence upwards on a logarithmic scale.
+//! A picture: points with names, bits to the right, divergence upwards on a logarithmic scale.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub fn svg(title: &str, points: &[Point]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    text(&mut svg, WIDTH / 2.0, 24.0, "middle", &format!("{title}: mean KL (nats) against bits an element"));
+    text(&mut svg, WIDTH / 2.0, 24.0, "middle", title);
     for bits in (0..=MOST_BITS as u32).step_by(2).map(f64::from) {
         line(&mut svg, (x(bits), y(low)), (x(bits), y(high)));
         text(&mut svg, x(bits), y(low) + 18.0, "middle", &bits.to_string());
@@ -81,7 +81,10 @@ mod tests {
     #[test]
     fn points_lie_by_bits_and_logarithm() {
         let point = |name: &str, x, y| Point { name: name.into(), x, y };
-        let svg = svg("a < b", &[point("f16", 16.0, 1e-4), point("f32", 32.0, 1e-9), point("x", 9.0, 1e-2)]);
+        let svg = svg(
+            "a < b: mean KL",
+            &[point("f16", 16.0, 1e-4), point("f32", 32.0, 1e-9), point("x", 9.0, 1e-2)],
+        );
         assert!(svg.contains("a &lt; b: mean KL"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 2, "what is off the axis is left out");
         // From 1e-4 at the bottom to 1e-2 at the top.
