@@ -57,6 +57,7 @@ pub mod q8_1;
 pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
+pub mod trellis;
 pub mod turbo;
 
 /// Every format, in the order of GGUF's type ids.
@@ -92,6 +93,10 @@ pub static FORMATS: &[&Format] = &[
     &q1_0::FORMAT,
     &q2_0::FORMAT,
     &q2_0_g64::FORMAT,
+    &trellis::k1::FORMAT,
+    &trellis::k2::FORMAT,
+    &trellis::k3::FORMAT,
+    &trellis::k4::FORMAT,
 ];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.

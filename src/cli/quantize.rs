@@ -2,18 +2,25 @@
 
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
+use hadal::backend::cpu::{Activations, Cpu};
 use hadal::convert::for_gguf;
-use hadal::engine::Interrupt;
+use hadal::engine::{Engine, Interrupt};
+use hadal::eval::Windows;
 use hadal::file::Weights;
 use hadal::quant::Format;
-use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Run, Settings, Start};
+use hadal::quantize::{
+    Collector, Conversion, Hessians, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start,
+};
+use hadal::tokenizer::Special;
+use hadal::{Error, Options};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Guard, Interrupted};
 use super::table::{Row, escaped, grouped, table};
-use super::value;
+use super::{progress, value};
 
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
@@ -49,6 +56,26 @@ pub struct Quantize {
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
 
+    /// Fold random rotations into the weights first: logits stay, and few bits keep more of them
+    #[arg(long)]
+    rotate: bool,
+
+    /// Seed of the rotations [default: 42]
+    #[arg(long, value_name = "N", requires = "rotate")]
+    seed: Option<u32>,
+
+    /// How codes are chosen: each block for itself, or with what it loses made up for by the blocks before it (ldlq)
+    #[arg(long, value_name = "METHOD", default_value = "rtn")]
+    method: Method,
+
+    /// A text like those that the model will be used for, from which ldlq learns what matrices read
+    #[arg(long, value_name = "FILE", required_if_eq("method", "ldlq"), conflicts_with = "rotate")]
+    calibration: Option<PathBuf>,
+
+    /// Windows of 512 tokens that are read of it at most
+    #[arg(long, value_name = "N", default_value = "64", requires = "calibration", value_parser = value::count)]
+    calibration_windows: usize,
+
     /// One format for all matrices, without the recipe's exceptions
     #[arg(long)]
     pure: bool,
@@ -78,11 +105,24 @@ pub struct Quantize {
     threads: Option<usize>,
 }
 
+/// How codes are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Method {
+    /// Each block for itself
+    Rtn,
+    /// Blocks make up for the errors of later ones
+    Ldlq,
+}
+
 /// Plans, tells what is not as asked, and writes.
 pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
-    let weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let mut weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let seed = arguments.seed.unwrap_or(42);
+    let rotation = arguments.rotate.then(|| Rotation::new(&mut weights, seed)).transpose()?;
+    let calibration = arguments.calibration.as_deref().filter(|_| arguments.method == Method::Ldlq);
     let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let mut plan = Plan::new(&weights, &arguments.settings(), imatrix.as_ref())?;
+    plan.rotation = rotation.as_ref();
     if arguments.keep_split {
         plan.keep_split()?;
     }
@@ -94,6 +134,10 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
         return Ok(stdout().write_all(page.as_bytes())?);
     }
     let output = arguments.output.as_deref().expect("clap asks for it");
+    let hessians = calibration.map(|text| arguments.hessians(text)).transpose()?;
+    if let (Some(hessians), Some(text)) = (&hessians, calibration) {
+        plan.heed(hessians, &format!("{}, {} windows", text.display(), arguments.calibration_windows));
+    }
     make(&plan, output, arguments.threads, arguments.resume)
 }
 
@@ -107,6 +151,26 @@ pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) ->
 }
 
 impl Quantize {
+    /// What the matrices of the source read of `text`.
+    fn hessians(&self, text: &Path) -> anyhow::Result<Hessians> {
+        const WINDOW: usize = 512;
+        let words = std::fs::read_to_string(text).map_err(|error| Error::io(text, error))?;
+        let options = Options { context: Some(WINDOW), threads: self.threads, ..Options::default() };
+        let mut engine = Engine::open_with(&self.source, &options)?;
+        let collector = Arc::new(Collector::with_products(Cpu::new(self.threads, None, Activations::Float)?));
+        engine.set_backend("cpu", collector.clone());
+        let windows = Windows { most: self.calibration_windows, ..Windows::halves(WINDOW) };
+        let all = windows.cut(&engine, &engine.tokenizer().encode_prompt(&words, Special::Text)?)?;
+        let progress = progress::bar(all.len(), "{wide_bar} {pos}/{len} windows, {eta} left")?;
+        for window in &all {
+            engine.reset();
+            engine.prefill(window)?;
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        Ok(collector.hessians())
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             pure: self.pure,
@@ -205,6 +269,14 @@ fn notes(plan: &Plan) -> Vec<String> {
         let name = escaped(&conversion.name);
         format!("{name}: {} instead of {wanted}, rows of {columns}", conversion.type_name().to_lowercase())
     }));
+    if let Some(hessians) = plan.hessians {
+        let blocks = |conversion: &&Conversion| conversion.to.is_some_and(|to| to.block_len > 1);
+        let without = |conversion: &&Conversion| hessians.names().all(|name| name != conversion.name);
+        let names = plan.conversions.iter().filter(blocks).filter(without);
+        notes.extend(names.map(|conversion| {
+            format!("{}: nothing to learn from, blocks are encoded alone", conversion.name)
+        }));
+    }
     if let Some(imatrix) = plan.imatrix {
         let without = |conversion: &&Conversion| {
             conversion.to.is_some_and(|to| to.block_len > 1) && imatrix.columns(&conversion.name).is_none()

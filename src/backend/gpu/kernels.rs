@@ -52,7 +52,7 @@ kernels! {
 /// What kernels and formats import.
 static LIBRARY: &[(&str, &str)] = files![
     "lib/bytes" "lib/cache" "lib/divide" "lib/e2m1" "lib/fives" "lib/floats" "lib/grid" "lib/halves" "lib/iq4" "lib/k"
-    "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/unpacked" "lib/weights" "lib/words"
+    "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/trellis" "lib/unpacked" "lib/weights" "lib/words"
 ];
 
 fn file(path: &str) -> Option<(&'static str, &'static str)> {
