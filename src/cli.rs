@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod answer;
 mod bench;
+mod calibrate;
 mod chat;
 mod completions;
 mod convert;
@@ -25,6 +26,7 @@ mod model;
 mod progress;
 mod prompt;
 mod quantize;
+mod recipe;
 mod run;
 mod sampling;
 mod session;
@@ -53,6 +55,7 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Quantize(quantize::Quantize),
+    Recipe(recipe::RecipeArgs),
     Convert(convert::Convert),
     Imatrix(imatrix::ImatrixArgs),
     Eval(eval::Eval),
@@ -104,6 +107,7 @@ impl Program {
             Some(Command::Tokenize(tokenize)) => tokenize::tokenize(tokenize),
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
+            Some(Command::Recipe(recipe)) => recipe::recipe(recipe),
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
             Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),

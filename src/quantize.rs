@@ -22,7 +22,7 @@ pub use imatrix::Imatrix;
 pub use ldlq::Feedback;
 pub use plan::{Conversion, Plan};
 pub use recipe::{RECIPES, Recipe};
-pub use rotate::{Rotation, signs};
+pub use rotate::{Fold, Rotation, SEED_KEY, signs};
 pub use run::{Run, Start};
 
 /// `general.quantization_version`: the layouts of ggml's blocks (`GGML_QNT_VERSION`).

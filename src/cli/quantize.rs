@@ -2,25 +2,18 @@
 
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
-use hadal::backend::cpu::{Activations, Cpu};
 use hadal::convert::for_gguf;
-use hadal::engine::{Engine, Interrupt};
-use hadal::eval::Windows;
+use hadal::engine::Interrupt;
 use hadal::file::Weights;
 use hadal::quant::Format;
-use hadal::quantize::{
-    Collector, Conversion, Hessians, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start,
-};
-use hadal::tokenizer::Special;
-use hadal::{Error, Options};
+use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Guard, Interrupted};
 use super::table::{Row, escaped, grouped, table};
-use super::{progress, value};
+use super::{calibrate, value};
 
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
@@ -134,7 +127,10 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
         return Ok(stdout().write_all(page.as_bytes())?);
     }
     let output = arguments.output.as_deref().expect("clap asks for it");
-    let hessians = calibration.map(|text| arguments.hessians(text)).transpose()?;
+    let hessians = calibration.map(|text| {
+        calibrate::hessians(&arguments.source, text, arguments.calibration_windows, arguments.threads)
+    });
+    let hessians = hessians.transpose()?;
     if let (Some(hessians), Some(text)) = (&hessians, calibration) {
         plan.heed(hessians, &format!("{}, {} windows", text.display(), arguments.calibration_windows));
     }
@@ -151,26 +147,6 @@ pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) ->
 }
 
 impl Quantize {
-    /// What the matrices of the source read of `text`.
-    fn hessians(&self, text: &Path) -> anyhow::Result<Hessians> {
-        const WINDOW: usize = 512;
-        let words = std::fs::read_to_string(text).map_err(|error| Error::io(text, error))?;
-        let options = Options { context: Some(WINDOW), threads: self.threads, ..Options::default() };
-        let mut engine = Engine::open_with(&self.source, &options)?;
-        let collector = Arc::new(Collector::with_products(Cpu::new(self.threads, None, Activations::Float)?));
-        engine.set_backend("cpu", collector.clone());
-        let windows = Windows { most: self.calibration_windows, ..Windows::halves(WINDOW) };
-        let all = windows.cut(&engine, &engine.tokenizer().encode_prompt(&words, Special::Text)?)?;
-        let progress = progress::bar(all.len(), "{wide_bar} {pos}/{len} windows, {eta} left")?;
-        for window in &all {
-            engine.reset();
-            engine.prefill(window)?;
-            progress.inc(1);
-        }
-        progress.finish_and_clear();
-        Ok(collector.hessians())
-    }
-
     fn settings(&self) -> Settings {
         Settings {
             pure: self.pure,
