@@ -20,7 +20,7 @@ pub struct Feedback {
 const DAMPING: [f64; 5] = [1e-2, 1e-1, 1.0, 10.0, 100.0];
 /// A factor above this came of a matrix that is all but singular.
 const LARGEST: f64 = 1e4;
-/// Values that are so many times larger than the row's largest are taken for an error that runs away.
+/// Numbers may be so many times larger than the row's largest.
 const PEAK: f32 = 4.0;
 
 impl Feedback {
@@ -58,6 +58,26 @@ impl Feedback {
         out: &mut [u8],
     ) -> Result<()> {
         let block_bytes = format.bytes_for(self.block)?;
+        let stable = self.each_block(row, |index, wanted, found| {
+            let out = &mut out[index * block_bytes..(index + 1) * block_bytes];
+            let importance = importance.map(|all| &all[index * self.block..(index + 1) * self.block]);
+            format.encode_for_file(wanted, importance, out)?;
+            format.decode(out, found)
+        })?;
+        if stable { Ok(()) } else { format.encode_for_file(row, importance, out) }
+    }
+
+    /// Calls `encode` with the index of each block of `row`, from the last to the first, the numbers that it should
+    /// have, and where it has to write those that it gets. Whether that went well: false, and no more blocks, once numbers
+    /// are four times the row's largest, which is what errors that run away come to.
+    ///
+    /// # Errors
+    /// Those of `encode`.
+    pub fn each_block(
+        &self,
+        row: &[f32],
+        mut encode: impl FnMut(usize, &[f32], &mut [f32]) -> Result<()>,
+    ) -> Result<bool> {
         let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
         let mut errors = vec![0.0f32; self.columns];
         let (mut wanted, mut found) = (vec![0.0f32; self.block], vec![0.0f32; self.block]);
@@ -69,17 +89,15 @@ impl Feedback {
                 wanted.iter_mut().zip(factors).for_each(|(wanted, factor)| *wanted += error * factor);
             }
             if !wanted.iter().all(|value| value.abs() <= PEAK * largest) {
-                return format.encode_for_file(row, importance, out);
+                return Ok(false);
             }
-            let out = &mut out[index * block_bytes..(index + 1) * block_bytes];
-            format.encode_for_file(&wanted, importance.map(|all| &all[range.clone()]), out)?;
-            format.decode(out, &mut found)?;
+            encode(index, &wanted, &mut found)?;
             for (error, (value, found)) in errors[range.clone()].iter_mut().zip(row[range].iter().zip(&found))
             {
                 *error = value - found;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
