@@ -26,7 +26,16 @@ fn a_recipe_makes_a_model_and_a_page() {
     let output = folder.path().join("small.gguf");
     let texts = "tests/data/austen/heldout.txt";
     let run = hadal(&[
-        "recipe", "rot-q3k", "tests/data/austen", "--calibration", texts, "--text", texts, "--windows", "2", "-o",
+        "recipe",
+        "rot-q3k",
+        "tests/data/austen",
+        "--calibration",
+        texts,
+        "--text",
+        texts,
+        "--windows",
+        "2",
+        "-o",
         text(&output),
     ]);
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

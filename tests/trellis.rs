@@ -160,7 +160,9 @@ fn whole_numbers_find_paths_as_near_as_floats() {
             plain += mean_square(&decoded, block);
             fast += mean_square(&decode(format, &quantize(format, Isa::Scalar, block)), block);
         }
-        failures.check(fast < plain * 1.01, || format!("{}: {fast}, plainly {plain}", format.name));
+        // Of four bits a weight the sums of 16 bits lose two hundredths, of fewer less than one.
+        let limit = if k == 4 { 1.03 } else { 1.015 };
+        failures.check(fast < plain * limit, || format!("{}: {fast}, plainly {plain}", format.name));
     }
 }
 

@@ -14,10 +14,8 @@ use super::{BIAS, LEN, STATES, code};
 use crate::math::per_isa;
 use crate::simd::Isa;
 
-/// Codes are multiplied by this, and so are weights: squares are cut by 16 bits, so that an error of one code is 4.
-const UNIT: f32 = 512.0;
-/// Weights on both sides of the seam that the first pass looks at.
-const SEAM: usize = 48;
+/// Codes are multiplied by this, and so are weights, which may be 85 codes or 4.6 times the scale; squares are cut by 16 bits.
+const UNIT: f32 = 384.0;
 
 /// Codes of all states in units.
 static CODES: [i16; STATES] = {
@@ -64,10 +62,12 @@ pub fn states<const K: usize>(values: &[f32], scale: f32) -> [u16; LEN] {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.best.resize((LEN + 1) * (STATES >> K), 0);
         let mut seam = steps;
-        seam.rotate_right(SEAM);
+        // Weights on both sides of the seam that count: the fewer bits, the longer is what one says of another.
+        let side = if K < 3 { LEN / 2 } else { 48 };
+        seam.rotate_right(side);
         let mut found = [0; LEN];
-        scratch.path::<K>(isa, &seam[..2 * SEAM], None, &mut found[..2 * SEAM]);
-        let shared = found[SEAM] >> K;
+        scratch.path::<K>(isa, &seam[..2 * side], None, &mut found[..2 * side]);
+        let shared = found[side] >> K;
         scratch.path::<K>(isa, &steps, Some(shared), &mut found);
         found.reverse();
         found
@@ -125,7 +125,7 @@ impl Scratch {
 }
 
 /// The square of a difference, without its lowest 16 bits. Four bits a weight are so near that it is doubled first, which
-/// cuts differences at 32 codes.
+/// cuts differences at 42 codes.
 #[inline(always)]
 fn error<const K: usize>(x: i16, code: i16) -> i16 {
     let difference = x.saturating_sub(code);
