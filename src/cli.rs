@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod answer;
 mod bench;
+mod calibrate;
 mod chat;
 mod completions;
 mod convert;
@@ -27,6 +28,7 @@ mod model;
 mod progress;
 mod prompt;
 mod quantize;
+mod recipe;
 mod run;
 mod sampling;
 mod session;
@@ -55,6 +57,7 @@ enum Command {
     Tokenize(tokenize::Tokenize),
     Inspect(inspect::Inspect),
     Quantize(quantize::Quantize),
+    Recipe(recipe::RecipeArgs),
     Convert(convert::Convert),
     Embed(embed::Embed),
     Imatrix(imatrix::ImatrixArgs),
@@ -112,6 +115,7 @@ impl Program {
             Some(Command::Inspect(inspect)) => inspect::inspect(inspect),
             Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
             Some(Command::Embed(embed)) => embed::embed(embed),
+            Some(Command::Recipe(recipe)) => recipe::recipe(recipe),
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
             Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),

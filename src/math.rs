@@ -3,6 +3,7 @@
 //! `libm`), so that every machine computes the same logits.
 
 pub mod hadamard;
+pub mod splitmix;
 
 /// Compiles one function body once per instruction set. `fn name(isa, arguments) -> Result { body }` becomes a
 /// function that dispatches on its `isa` argument; the compiler vectorizes each copy as far as that instruction

@@ -58,6 +58,7 @@ pub mod q8_1;
 pub mod q8_k;
 pub mod tq1_0;
 pub mod tq2_0;
+pub mod trellis;
 pub mod turbo;
 
 /// Every format, in the order of GGUF's type ids.
@@ -113,6 +114,10 @@ pub static FORMATS: &[&Format] = &[
     &affine::B8_G32,
     &affine::B8_G64,
     &affine::B8_G128,
+    &trellis::k1::FORMAT,
+    &trellis::k2::FORMAT,
+    &trellis::k3::FORMAT,
+    &trellis::k4::FORMAT,
 ];
 
 /// The fixed-size unit of a format. `Self` is the block exactly as stored.

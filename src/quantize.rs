@@ -8,16 +8,22 @@ use crate::quant::Format;
 mod allocate;
 mod collect;
 pub mod folder;
+mod hessian;
 pub mod imatrix;
 mod journal;
+mod ldlq;
 mod plan;
 mod recipe;
+mod rotate;
 mod run;
 
 pub use collect::Collector;
+pub use hessian::Hessians;
 pub use imatrix::Imatrix;
+pub use ldlq::Feedback;
 pub use plan::{Conversion, Plan};
 pub use recipe::{RECIPES, Recipe};
+pub use rotate::{Fold, Rotation, SEED_KEY, signs};
 pub use run::{Run, Start};
 
 /// `general.quantization_version`: the layouts of ggml's blocks (`GGML_QNT_VERSION`).

@@ -38,6 +38,11 @@ const BOUNDS: &[(&str, Bound)] = &[
     ("q4_k", Bound::Mean(1.0 / 15.0)),
     ("q5_k", Bound::Mean(1.0 / 31.0)),
     ("q6_k", Bound::Mean(0.5 / 32.0)),
+    // A path trades single weights for the sum of squares: a code is at most 3.5 times the root mean square.
+    ("trellis_k1", Bound::Each(3.5, 0.0)),
+    ("trellis_k2", Bound::Each(3.5, 0.0)),
+    ("trellis_k3", Bound::Each(3.5, 0.0)),
+    ("trellis_k4", Bound::Each(3.5, 0.0)),
 ];
 
 /// The relative error of rounding to an IEEE half.
@@ -52,8 +57,25 @@ const ROUNDING: f32 = 1e-6;
 /// Formats whose encoder does not give back its own weights: they search for a scale that suits all weights rather
 /// than the extreme one, or keep a scale in f32 that is computed anew (q8_k).
 const NOT_IDEMPOTENT: &[&str] = &[
-    "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_k", "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
-    "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs",
+    "q2_k",
+    "q3_k",
+    "q4_k",
+    "q5_k",
+    "q6_k",
+    "q8_k",
+    "iq1_s",
+    "iq1_m",
+    "iq2_xxs",
+    "iq2_xs",
+    "iq2_s",
+    "iq3_xxs",
+    "iq3_s",
+    "iq4_nl",
+    "iq4_xs",
+    "trellis_k1",
+    "trellis_k2",
+    "trellis_k3",
+    "trellis_k4",
 ];
 
 fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {

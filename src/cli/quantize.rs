@@ -8,12 +8,12 @@ use hadal::convert::for_gguf;
 use hadal::engine::Interrupt;
 use hadal::file::Weights;
 use hadal::quant::Format;
-use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Run, Settings, Start};
+use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::interrupt::{self, Guard, Interrupted};
 use super::table::{Row, escaped, grouped, table};
-use super::value;
+use super::{calibrate, value};
 
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
@@ -53,6 +53,26 @@ pub struct Quantize {
     #[arg(long)]
     allow_unweighted: bool,
 
+    /// Fold random rotations into the weights first: logits stay, and few bits keep more of them
+    #[arg(long)]
+    rotate: bool,
+
+    /// Seed of the rotations [default: 42]
+    #[arg(long, value_name = "N", requires = "rotate")]
+    seed: Option<u32>,
+
+    /// How codes are chosen: each block for itself, or with what it loses made up for by the blocks before it (ldlq)
+    #[arg(long, value_name = "METHOD", default_value = "rtn")]
+    method: Method,
+
+    /// A text like those that the model will be used for, from which ldlq learns what matrices read
+    #[arg(long, value_name = "FILE", required_if_eq("method", "ldlq"), conflicts_with = "rotate")]
+    calibration: Option<PathBuf>,
+
+    /// Windows of 512 tokens that are read of it at most
+    #[arg(long, value_name = "N", default_value = "64", requires = "calibration", value_parser = value::count)]
+    calibration_windows: usize,
+
     /// One format for all matrices, without the recipe's exceptions
     #[arg(long)]
     pure: bool,
@@ -82,11 +102,24 @@ pub struct Quantize {
     threads: Option<usize>,
 }
 
+/// How codes are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Method {
+    /// Each block for itself
+    Rtn,
+    /// Blocks make up for the errors of later ones
+    Ldlq,
+}
+
 /// Plans, tells what is not as asked, and writes.
 pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
-    let weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let mut weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let seed = arguments.seed.unwrap_or(42);
+    let rotation = arguments.rotate.then(|| Rotation::new(&mut weights, seed)).transpose()?;
+    let calibration = arguments.calibration.as_deref().filter(|_| arguments.method == Method::Ldlq);
     let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
     let mut plan = Plan::new(&weights, &arguments.settings(), imatrix.as_ref())?;
+    plan.rotation = rotation.as_ref();
     if arguments.keep_split {
         plan.keep_split()?;
     }
@@ -98,6 +131,13 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
         return Ok(stdout().write_all(page.as_bytes())?);
     }
     let output = arguments.output.as_deref().expect("clap asks for it");
+    let hessians = calibration.map(|text| {
+        calibrate::hessians(&arguments.source, text, arguments.calibration_windows, arguments.threads)
+    });
+    let hessians = hessians.transpose()?;
+    if let (Some(hessians), Some(text)) = (&hessians, calibration) {
+        plan.heed(hessians, &format!("{}, {} windows", text.display(), arguments.calibration_windows));
+    }
     make(&plan, output, arguments.threads, arguments.resume)
 }
 
@@ -210,6 +250,14 @@ fn notes(plan: &Plan) -> Vec<String> {
         let name = escaped(&conversion.name);
         format!("{name}: {} instead of {wanted}, rows of {columns}", conversion.type_name().to_lowercase())
     }));
+    if let Some(hessians) = plan.hessians {
+        let blocks = |conversion: &&Conversion| conversion.to.is_some_and(|to| to.block_len > 1);
+        let without = |conversion: &&Conversion| hessians.names().all(|name| name != conversion.name);
+        let names = plan.conversions.iter().filter(blocks).filter(without);
+        notes.extend(names.map(|conversion| {
+            format!("{}: nothing to learn from, blocks are encoded alone", conversion.name)
+        }));
+    }
     if let Some(imatrix) = plan.imatrix {
         let without = |conversion: &&Conversion| {
             conversion.to.is_some_and(|to| to.block_len > 1) && imatrix.columns(&conversion.name).is_none()

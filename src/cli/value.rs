@@ -134,6 +134,17 @@ pub fn recipe(text: &str) -> Result<Recipe, String> {
     })
 }
 
+/// A recipe of `hadal recipe`.
+pub fn named_recipe(text: &str) -> Result<super::recipe::Recipe, String> {
+    let recipes = super::recipe::RECIPES;
+    let names = || recipes.iter().map(|recipe| recipe.name).collect::<Vec<_>>().join(", ");
+    recipes
+        .iter()
+        .find(|recipe| recipe.name == text)
+        .copied()
+        .ok_or_else(|| format!("must be one of {}", names()))
+}
+
 /// `REGEX=TYPE`: tensors and the format that they get.
 pub fn tensor_type(text: &str) -> Result<(NamePattern, &'static Format), String> {
     let (pattern, format) = text.rsplit_once('=').ok_or("must be REGEX=TYPE, like ffn_down=q6_k")?;

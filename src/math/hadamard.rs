@@ -2,6 +2,8 @@
 
 use crate::math::per_isa;
 
+mod orders;
+
 per_isa! {
     /// y = H x / sqrt(n) in place, where n is the length, a power of two. Pairs are added and subtracted in rising distance
     /// (1, 2, 4, ...), then all is scaled once: MLX's order, whose bits these are. It is its own inverse.
@@ -11,27 +13,61 @@ per_isa! {
     pub fn transform(values: &mut [f32]) {
         let n = values.len();
         assert!(n.is_power_of_two(), "a power of two");
-        let (eights, rest) = values.as_chunks_mut::<8>();
-        for eight in eights.iter_mut() {
-            *eight = transform_8(*eight);
+        sums(values);
+        scale(values, n);
+    }
+}
+
+/// Whether a vector of `n` elements can be transformed: n = m 2^k, where m is 1, 12, 20 or 28.
+pub fn has_order(n: usize) -> bool {
+    orders::factor(n).is_some()
+}
+
+per_isa! {
+    /// [`transform`] for every n of [`has_order`]: runs of 2^k elements first, then the m elements at one place of all runs by
+    /// the matrix of that order. Its matrix is not symmetric for m = 20 and 28.
+    ///
+    /// # Panics
+    /// If the length is of no such order.
+    pub fn transform_order(values: &mut [f32]) {
+        let n = values.len();
+        let m = orders::factor(n).expect("a length of 1, 12, 20 or 28 times a power of two");
+        for run in values.chunks_exact_mut(n / m) {
+            sums(run);
         }
-        let mut distance = 8;
-        if !rest.is_empty() {
-            distance = 1;
-        }
-        while distance < n {
-            for pairs in values.chunks_exact_mut(2 * distance) {
-                let (low, high) = pairs.split_at_mut(distance);
-                for i in 0..distance {
-                    (low[i], high[i]) = (low[i] + high[i], low[i] - high[i]);
-                }
+        orders::mix(values, m);
+        scale(values, n);
+    }
+}
+
+#[inline(always)]
+fn scale(values: &mut [f32], n: usize) {
+    let scale = (1.0 / (n as f64).sqrt()) as f32;
+    for value in values {
+        *value *= scale;
+    }
+}
+
+/// The transform without its scale.
+#[inline(always)]
+fn sums(values: &mut [f32]) {
+    let n = values.len();
+    let (eights, rest) = values.as_chunks_mut::<8>();
+    for eight in eights.iter_mut() {
+        *eight = transform_8(*eight);
+    }
+    let mut distance = 8;
+    if !rest.is_empty() {
+        distance = 1;
+    }
+    while distance < n {
+        for pairs in values.chunks_exact_mut(2 * distance) {
+            let (low, high) = pairs.split_at_mut(distance);
+            for i in 0..distance {
+                (low[i], high[i]) = (low[i] + high[i], low[i] - high[i]);
             }
-            distance *= 2;
         }
-        let scale = (1.0 / (n as f64).sqrt()) as f32;
-        for value in values {
-            *value *= scale;
-        }
+        distance *= 2;
     }
 }
 

@@ -6,11 +6,22 @@ use super::plan::{conversion, is_matrix};
 use super::{Imatrix, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Weights};
-use crate::quant::{Format, q2_k, q3_k, q4_k, q5_k, q6_k, q8_0};
+use crate::quant::{Format, q2_k, q3_k, q4_k, q5_k, q6_k, q8_0, trellis};
 
 /// From small to large.
 static LADDER: &[&Format] =
     &[&q2_k::FORMAT, &q3_k::FORMAT, &q4_k::FORMAT, &q5_k::FORMAT, &q6_k::FORMAT, &q8_0::FORMAT];
+
+/// Where the recipe's format is a trellis code.
+static TRELLIS_LADDER: &[&Format] = &[
+    &trellis::k1::FORMAT,
+    &trellis::k2::FORMAT,
+    &trellis::k3::FORMAT,
+    &trellis::k4::FORMAT,
+    &q5_k::FORMAT,
+    &q6_k::FORMAT,
+    &q8_0::FORMAT,
+];
 
 /// Rows of a matrix that are tried.
 const ROWS: usize = 32;
@@ -30,6 +41,10 @@ pub(super) fn allocate(
     target: f64,
     formats: &mut [Option<&'static Format>],
 ) -> Result<()> {
+    let trellis = settings
+        .recipe
+        .is_some_and(|recipe| TRELLIS_LADDER[..4].iter().any(|code| code.name == recipe.base.name));
+    let ladder = if trellis { TRELLIS_LADDER } else { LADDER };
     let mut ladders = Vec::new();
     let (mut bits, mut count) = (0u64, 0u64);
     for (index, (name, entry)) in weights.tensors.iter().enumerate() {
@@ -39,7 +54,7 @@ pub(super) fn allocate(
             continue;
         }
         let importance = imatrix.and_then(|imatrix| imatrix.columns(name));
-        let steps = steps(name, entry, importance)?;
+        let steps = steps(ladder, name, entry, importance)?;
         bits += steps[0].bits;
         ladders.push((index, steps, 0));
     }
@@ -87,11 +102,16 @@ fn best(ladders: &[(usize, Vec<Step>, usize)], left: u64) -> Option<(usize, u64)
 }
 
 /// What the matrix takes and loses on every step, without steps that are no gain.
-fn steps(name: &str, entry: &Entry, importance: Option<&[f32]>) -> Result<Vec<Step>> {
+fn steps(
+    ladder: &[&'static Format],
+    name: &str,
+    entry: &Entry,
+    importance: Option<&[f32]>,
+) -> Result<Vec<Step>> {
     let rows = sample(name, entry)?;
     let columns = entry.shape.last().copied().unwrap_or(1);
     let mut steps: Vec<Step> = Vec::new();
-    for &format in LADDER {
+    for &format in ladder {
         let made = conversion(name, entry, Some(format))?;
         // Where it is copied it has that format already.
         let format = made.to.or(entry.format).unwrap_or(format);

@@ -1,9 +1,11 @@
-//! Importance from a text: a backend that runs a model on the CPU and adds up the squares of what its matrices read.
+//! Importance from a text: a backend that runs a model on the CPU and adds up the squares of what its matrices read, or all
+//! products of two of their inputs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
 
+use super::Hessians;
 use super::imatrix::{Imatrix, Sums};
 use crate::backend::cpu::Cpu;
 use crate::backend::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
@@ -25,12 +27,27 @@ struct Inputs {
 pub struct Collector {
     cpu: Cpu,
     inputs: Mutex<IndexMap<String, Inputs>>,
+    /// Only where products are asked for.
+    hessians: Option<Mutex<Hessians>>,
 }
 
 impl Collector {
     /// Looks on at `cpu`.
     pub fn new(cpu: Cpu) -> Collector {
-        Collector { cpu, inputs: Mutex::default() }
+        Collector { cpu, inputs: Mutex::default(), hessians: None }
+    }
+
+    /// Looks on at `cpu`, at the products of inputs too: columns² numbers of 8 bytes for each input of matrices.
+    pub fn with_products(cpu: Cpu) -> Collector {
+        Collector { hessians: Some(Mutex::default()), ..Collector::new(cpu) }
+    }
+
+    /// The products seen so far; none if they were not asked for.
+    pub fn hessians(&self) -> Hessians {
+        let hessians = self.hessians.as_ref();
+        hessians.map_or_else(Hessians::default, |h| {
+            std::mem::take(&mut h.lock().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 
     /// What was seen so far of the matrices of layers: as `llama-imatrix` does, not of the output matrix.
@@ -51,6 +68,12 @@ impl Collector {
 
     /// Layers of one source share its sums.
     fn look(&self, source: Source, layers: &[&Linear]) {
+        if let Some(hessians) = &self.hessians {
+            let names = layers.iter().map(|layer| layer.weight.name());
+            let mut hessians = hessians.lock().unwrap_or_else(PoisonError::into_inner);
+            let sums = hessians.of(names, source.columns());
+            self.cpu.each_source_row(source, |row| sums.add(row));
+        }
         let mut squares = vec![0.0f64; source.columns()];
         self.cpu.each_source_row(source, |row| {
             for (sum, &value) in squares.iter_mut().zip(row) {

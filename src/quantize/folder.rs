@@ -217,24 +217,40 @@ impl<'a> Folder<'a> {
         let count = part.entry.shape.iter().product::<usize>() / columns.max(1);
         let from = part.entry.format.expect("it was looked at");
         let data = part.entry.data.unshared();
-        let rows = Rows { from, to: format, columns, count, importance: None, order };
-        let error = |error| named(error, part.name, columns);
+        let rows = Rows { from, to: format, columns, count, importance: None, order, feedback: None };
+        let error = named(part.name, columns);
         if part.less_one {
-            let exact = Rows { to: &f32::FORMAT, ..rows }.encode(pool, &data).map_err(error)?;
+            let exact = Rows { to: &f32::FORMAT, ..rows }.encode(pool, &data).map_err(&error)?;
             let less: Vec<u8> = exact
                 .as_chunks::<4>()
                 .0
                 .iter()
                 .flat_map(|bytes| (f32::from_le_bytes(*bytes) - 1.0).to_le_bytes())
                 .collect();
-            let rows = Rows { from: &f32::FORMAT, to: format, columns, count, importance: None, order: None };
-            return Ok(vec![rows.encode(pool, &less).map_err(error)?]);
+            let rows = Rows {
+                from: &f32::FORMAT,
+                to: format,
+                columns,
+                count,
+                importance: None,
+                order: None,
+                feedback: None,
+            };
+            return Ok(vec![rows.encode(pool, &less).map_err(&error)?]);
         }
-        let plain = rows.encode(pool, &data).map_err(error)?;
+        let plain = rows.encode(pool, &data).map_err(&error)?;
         let Some(mode) = part.mode else { return Ok(vec![plain]) };
         // MLX quantizes weights that were rounded to the type of the folder.
-        let rows = Rows { from: format, to: matrices, columns, count, importance: None, order: None };
-        Ok(apart(mode, matrices, floats, &rows.encode(pool, &plain).map_err(error)?))
+        let rows = Rows {
+            from: format,
+            to: matrices,
+            columns,
+            count,
+            importance: None,
+            order: None,
+            feedback: None,
+        };
+        Ok(apart(mode, matrices, floats, &rows.encode(pool, &plain).map_err(&error)?))
     }
 
     /// The files beside the tensors.

@@ -1,7 +1,7 @@
 //! Which tensor becomes what.
 
 use super::recipe::{self, Case, Recipe, Role};
-use super::{Imatrix, QUANTIZATION_VERSION, Settings, allocate, imatrix as importance};
+use super::{Hessians, Imatrix, QUANTIZATION_VERSION, Rotation, Settings, allocate, imatrix as importance};
 use crate::error::{Error, Result};
 use crate::file::gguf::Declared;
 use crate::file::{Entry, Metadata, Value, Weights, gguf};
@@ -43,6 +43,10 @@ pub struct Plan<'a> {
     pub weights: &'a Weights,
     /// Importance of columns, where there is some.
     pub imatrix: Option<&'a Imatrix>,
+    /// How tensors are turned before they are encoded.
+    pub rotation: Option<&'a Rotation>,
+    /// What matrices read, to make up for the errors of their columns.
+    pub hessians: Option<&'a Hessians>,
     /// What becomes of each tensor, in file order.
     pub conversions: Vec<Conversion>,
     /// What will be written.
@@ -85,7 +89,7 @@ impl<'a> Plan<'a> {
             parts: vec![tensors.len()],
             tensors,
         };
-        Ok(Plan { weights, imatrix, conversions, file })
+        Ok(Plan { weights, imatrix, rotation: None, hessians: None, conversions, file })
     }
 
     /// Cuts the file where the source is cut.
@@ -95,6 +99,14 @@ impl<'a> Plan<'a> {
     pub fn keep_split(&mut self) -> Result<()> {
         self.file.parts = gguf::Plan::of(self.weights)?.parts;
         Ok(())
+    }
+
+    /// Makes up for errors by what matrices read of `calibration`, and says so in the file.
+    pub fn heed(&mut self, hessians: &'a Hessians, calibration: &str) {
+        self.hessians = Some(hessians);
+        let metadata = &mut self.file.metadata;
+        metadata.set("hadal.quantize.method", Value::String("ldlq".into()));
+        metadata.set("hadal.quantize.calibration", Value::String(calibration.into()));
     }
 
     /// Weights of all tensors.

@@ -6,13 +6,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::journal::Journal;
+use super::ldlq::Feedback;
 use super::{Conversion, Plan};
 use crate::backend::cpu::pool::Pool;
 use crate::convert::RowOrder;
 use crate::error::{Error, Result};
 use crate::file::Entry;
 use crate::file::gguf::Writer;
-use crate::quant::Format;
+use crate::quant::{Format, f32};
+use crate::simd::Isa;
 use crate::tensor::Bytes;
 
 /// Where the work begins.
@@ -91,9 +93,7 @@ impl<'a> Run<'a> {
     fn step(&mut self, index: usize) -> Result<&'a Conversion> {
         let conversion = &self.plan.conversions[index];
         let entry = &self.plan.weights.tensors[index];
-        let importance = self.plan.imatrix.and_then(|imatrix| imatrix.columns(&conversion.name));
-        let order = RowOrder::of(self.plan.weights, &conversion.name);
-        let bytes = convert(&self.pool, entry, conversion, importance, order)?;
+        let bytes = convert(&self.pool, self.plan, entry, conversion)?;
         self.writer.tensor(&bytes)?;
         if self.journal.is_due() {
             // The journal may not say more than what is on the disk.
@@ -115,18 +115,15 @@ impl<'a> Iterator for Run<'a> {
 }
 
 /// Bytes of the tensor as the file will have them.
-fn convert<'a>(
-    pool: &Pool,
-    entry: &'a Entry,
-    conversion: &Conversion,
-    importance: Option<&[f32]>,
-    order: Option<RowOrder>,
-) -> Result<Cow<'a, [u8]>> {
+fn convert<'a>(pool: &Pool, plan: &Plan, entry: &'a Entry, conversion: &Conversion) -> Result<Cow<'a, [u8]>> {
+    let name = &conversion.name;
+    let order = RowOrder::of(plan.weights, name);
+    let fold = plan.rotation.and_then(|rotation| Some((rotation, rotation.fold(name)?)));
     let (Some(from), to) = (entry.format, conversion.to.or(entry.format)) else {
         return Ok(Cow::Borrowed(&entry.data));
     };
     let to = to.expect("as there is one to begin with");
-    if conversion.to.is_none() && order.is_none() {
+    if conversion.to.is_none() && order.is_none() && fold.is_none() {
         return Ok(match &entry.data {
             // Put together for this alone.
             woven @ Bytes::Woven(_) => Cow::Owned(woven.unshared().to_vec()),
@@ -138,22 +135,56 @@ fn convert<'a>(
         ([_], Some(_)) => 1,
         (shape, _) => shape.last().copied().unwrap_or(1),
     };
-    let rows =
-        Rows { from, to, columns, count: conversion.weights() as usize / columns.max(1), importance, order };
+    let feedback = plan.hessians.and_then(|hessians| hessians.feedback(name, to.block_len));
+    let rows = Rows {
+        from,
+        to,
+        columns,
+        count: conversion.weights() as usize / columns.max(1),
+        importance: plan.imatrix.and_then(|imatrix| imatrix.columns(name)),
+        order,
+        feedback: feedback.as_ref(),
+    };
     // What is put together for this is gone behind it.
-    let encoded = rows.encode(pool, &entry.data.unshared());
-    encoded.map(Cow::Owned).map_err(|error| named(error, &conversion.name, columns))
+    let data = entry.data.unshared();
+    let encoded = match fold {
+        None => rows.encode(pool, &data),
+        Some((rotation, fold)) => {
+            let norm = fold.norm.map(|norm| norm_weights(plan, name, norm)).transpose()?;
+            let decoded = Rows { to: &f32::FORMAT, importance: None, feedback: None, ..rows };
+            let mut bytes = decoded.encode(pool, &data).map_err(named(name, columns))?;
+            let mut values = vec![0.0; conversion.weights() as usize];
+            f32::FORMAT.decode(&bytes, &mut values)?;
+            rotation.apply(pool, name, columns, norm.as_deref(), &mut values);
+            f32::FORMAT.quantize(Isa::Scalar, &values, &mut bytes)?;
+            let turned = Rows { from: &f32::FORMAT, order: None, ..rows };
+            turned.encode(pool, &bytes)
+        }
+    };
+    encoded.map(Cow::Owned).map_err(named(name, columns))
 }
 
-/// An error of [`Rows::encode`] that names the tensor, and the place in it.
-pub(super) fn named(error: Error, name: &str, columns: usize) -> Error {
-    match error {
+/// An error that says in which tensor it is.
+pub(super) fn named(name: &str, columns: usize) -> impl Fn(Error) -> Error {
+    move |error| match error {
         Error::NonFinite { index, value, .. } => {
             let (row, column) = (index / columns, index % columns);
             Error::tensor(name, format!("row {row}, column {column} is {value}, no finite number"))
         }
         other => Error::tensor(name, other.to_string()),
     }
+}
+
+/// The weights of the norm whose output `name` reads: one of its layer, or one of its own.
+fn norm_weights(plan: &Plan, name: &str, norm: &str) -> Result<Vec<f32>> {
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    let norm = layer.map_or_else(|| norm.to_owned(), |(layer, _)| format!("blk.{layer}.{norm}"));
+    let entry = plan.weights.tensors.get(&norm);
+    let missing = || Error::tensor(&norm, format!("is not in the file, and {name} reads it"));
+    let (entry, format) = entry.and_then(|entry| Some((entry, entry.format?))).ok_or_else(missing)?;
+    let mut values = vec![0.0; entry.shape.iter().product()];
+    format.decode(&entry.data, &mut values).map_err(named(&norm, values.len().max(1)))?;
+    Ok(values)
 }
 
 /// Rows of one format that become rows of another.
@@ -166,6 +197,8 @@ pub(super) struct Rows<'a> {
     /// Of every column; of several matrices (experts) one after the other.
     pub importance: Option<&'a [f32]>,
     pub order: Option<RowOrder>,
+    /// Where the errors of a row's blocks go.
+    pub feedback: Option<&'a Feedback>,
 }
 
 impl Rows<'_> {
@@ -212,7 +245,10 @@ impl Rows<'_> {
             let matrix = row / self.count.div_ceil(matrices);
             &importance[matrix * self.columns..(matrix + 1) * self.columns]
         });
-        self.to.encode_for_file(values, importance, out)
+        match self.feedback {
+            Some(feedback) => feedback.encode_row(self.to, values, importance, out),
+            None => self.to.encode_for_file(values, importance, out),
+        }
     }
 }
 

@@ -73,11 +73,19 @@ impl Number for f32 {
     }
 }
 
-impl Number for f64 {
-    const DTYPE: Dtype = Dtype::F64;
+impl Number for u16 {
+    const DTYPE: Dtype = Dtype::U16;
 
     fn from_bytes(bytes: &[u8]) -> Self {
-        f64::from_le_bytes(bytes.try_into().unwrap())
+        u16::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for i16 {
+    const DTYPE: Dtype = Dtype::I16;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        i16::from_le_bytes(bytes.try_into().unwrap())
     }
 }
 
@@ -86,6 +94,14 @@ impl Number for u32 {
 
     fn from_bytes(bytes: &[u8]) -> Self {
         u32::from_le_bytes(bytes.try_into().unwrap())
+    }
+}
+
+impl Number for f64 {
+    const DTYPE: Dtype = Dtype::F64;
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        f64::from_le_bytes(bytes.try_into().unwrap())
     }
 }
 
@@ -171,6 +187,11 @@ pub fn ggml_name(format: &Format) -> Option<&'static str> {
 /// The name in `fucina/formats.safetensors`; `None` for what Fucina lacks. Its `q2_0` has blocks of 128 weights.
 pub fn fucina_name(format: &Format) -> Option<&'static str> {
     (format.name != "q2_0_g64").then_some(format.name)
+}
+
+/// Formats of our own, which no reference has: `tests/trellis.rs` is about them.
+pub fn is_ours(format: &Format) -> bool {
+    format.name.starts_with("trellis_")
 }
 
 pub fn is_plain_float(format: &Format) -> bool {

@@ -1,0 +1,61 @@
+//! `hadal recipe` and the flags of `quantize` that it is made of, on the Austen model.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+
+fn hadal(arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::cargo_bin("hadal").expect("the program");
+    command.args(arguments).env_remove("HADAL_MODEL").output().expect("it runs")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+/// The number in the row of the page that begins with `name`.
+fn figure(page: &str, name: &str) -> f64 {
+    let row = page.lines().find(|line| line.starts_with(&format!("| {name}"))).expect(name);
+    let cell = row.split('|').nth(2).expect("a second cell");
+    cell.split_whitespace().next().expect("a figure").parse().expect("a number")
+}
+
+#[test]
+fn a_recipe_makes_a_model_and_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("small.gguf");
+    let texts = "tests/data/austen/heldout.txt";
+    let run = hadal(&[
+        "recipe",
+        "rot-q3k",
+        "tests/data/austen",
+        "--calibration",
+        texts,
+        "--text",
+        texts,
+        "--windows",
+        "2",
+        "-o",
+        text(&output),
+    ]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let page = std::fs::read_to_string(folder.path().join("small.md")).expect("a page");
+    let (bits, kl) = (figure(&page, "bits per weight"), figure(&page, "mean KL"));
+    assert!((3.4..5.0).contains(&bits), "{page}");
+    assert!(kl > 0.0 && kl < 0.2, "{page}");
+    assert!(output.exists() && !folder.path().join("small.rotated.gguf").exists(), "only the result is left");
+}
+
+#[test]
+fn flags_that_make_no_sense_together_are_refused() {
+    let cases: [&[&str]; 3] = [
+        &["--method", "ldlq"],
+        &["--seed", "1"],
+        &["--rotate", "--method", "ldlq", "--calibration", "tests/data/austen/heldout.txt"],
+    ];
+    for flags in cases {
+        let all = [&["quantize", "tests/data/austen", "--type", "q4_0", "-o", "never.gguf"], flags].concat();
+        let run = hadal(&all);
+        assert_eq!(run.status.code(), Some(2), "{flags:?}: {}", String::from_utf8_lossy(&run.stderr));
+    }
+}
