@@ -222,7 +222,8 @@ const tests = {
     cut = 2;
     const first = await open(MODEL);
     assert.equal(first.code, undefined, first.message);
-    assert.deepEqual(first.heard.at(-1), { phase: "load", loaded: size, total: size, speed: 0 });
+    const { phase, loaded, total } = first.heard.at(-1);
+    assert.deepEqual({ phase, loaded, total }, { phase: "load", loaded: size, total: size });
     const froms = models().map(({ range }) => Number(/(\d+)-/.exec(range)[1]));
     assert.equal(froms.length, 3);
     assert.ok(froms[1] > 500_000 && froms[2] > froms[1], `it goes on where it was cut: ${froms}`);
