@@ -233,6 +233,15 @@ const tests = {
     assert.equal((await open(MODEL)).code, undefined);
     assert.deepEqual(models(), [], "the second time nothing is fetched");
     assert.equal((await open("opfs:austen-q8_0.gguf")).code, undefined);
+    const milliseconds = await inPage(page, async ({ Engine }, model) => {
+      const start = performance.now();
+      const engine = await Engine.open(model, { device: "cpu" });
+      for await (const _ of engine.generate("It is")) break;
+      const taken = performance.now() - start;
+      await engine.dispose();
+      return taken;
+    }, MODEL);
+    console.log(`  ${milliseconds.toFixed(0)} ms from opening a kept model to its first token`);
     const gone = await open(`${MODEL}?other`);
     assert.equal(gone.code, "network");
     assert.match(gone.advice, /goes on where it stopped/);
@@ -382,6 +391,16 @@ function resident(browser) {
   return [...bytes].filter(([id]) => id !== String(process.pid) && ours(id)).reduce((sum, [, bytes]) => sum + bytes, 0);
 }
 
+/** A test that hangs fails: nothing else bounds what a page computes. */
+const LIMIT_MS = 600_000;
+
+function within(milliseconds, work) {
+  const over = new Promise((_, reject) => {
+    setTimeout(() => reject(new Error(`not done after ${milliseconds / 1000} s`)), milliseconds).unref();
+  });
+  return Promise.race([work, over]);
+}
+
 const { pageTests } = await import("./page.mjs");
 Object.assign(tests, pageTests({ visit, shots, expected }));
 const wanted = process.argv.slice(2);
@@ -391,7 +410,7 @@ for (const [name, test] of Object.entries(tests)) {
   if (wanted.length && !wanted.includes(name)) continue;
   const start = performance.now();
   try {
-    await test();
+    await within(LIMIT_MS, test());
     console.log(`ok ${name} (${((performance.now() - start) / 1000).toFixed(1)} s)`);
   } catch (error) {
     failures++;
