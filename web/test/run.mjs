@@ -23,6 +23,10 @@ async function visit({ args = SOFTWARE_GPU, headers = ISOLATION, address = "/bla
   const asked = [];
   const hear = (request, response) => {
     asked.push({ url: request.url, range: request.headers.range });
+    if (request.url === "/favicon.ico") {
+      response.writeHead(204).end();
+      return true;
+    }
     if (request.url === "/blank.html") {
       response.writeHead(200, { ...headers, "content-type": "text/html" }).end("<!doctype html><title>test</title>");
       return true;
