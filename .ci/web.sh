@@ -11,7 +11,7 @@ skip() {
   exit 0
 }
 
-packages=(rustc-web cargo-web rust-web-src lld-19 binaryen chromium fonts-dejavu-core)
+packages=(rustc-web cargo-web rust-web-src lld-19 chromium fonts-dejavu-core)
 command -v npm >/dev/null || packages+=(nodejs npm)
 if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
   command -v apt-get >/dev/null || skip "this is no Debian"
@@ -40,13 +40,10 @@ profile=(--config 'profile.release.lto="off"' --config profile.release.debug=fal
     CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-19 /usr/bin/cargo build --quiet --locked --release \
     --target wasm32-unknown-unknown -Zbuild-std=std,panic_abort -Zbuild-std-features= "${profile[@]}"
 )
+# No wasm-opt: Debian's is too old to keep the tables of references that the JavaScript uses.
 out=web/dist/wasm
 rm -rf web/dist
 "$tools/bin/wasm-bindgen" --target web --out-dir "$out" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm"
-wasm-opt -O2 --enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals \
-  --enable-nontrapping-float-to-int --enable-reference-types --enable-multivalue \
-  "$out/hadal_web_bg.wasm" -o "$out/small.wasm"
-mv "$out/small.wasm" "$out/hadal_web_bg.wasm"
 bytes=$(gzip -9 <"$out/hadal_web_bg.wasm" | wc -c)
 echo "web: the module takes $bytes bytes compressed"
 [ "$bytes" -lt 3000000 ]
