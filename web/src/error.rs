@@ -4,6 +4,7 @@ use hadal::Error;
 use wasm_bindgen::prelude::*;
 
 /// An `Error` with the property `code`.
+#[allow(clippy::needless_pass_by_value, reason = "what `map_err` gives")]
 pub fn failed(error: Error) -> JsValue {
     let made = js_sys::Error::new(&message(&error));
     // A fresh object takes any property.
