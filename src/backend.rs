@@ -12,8 +12,10 @@ pub mod cpu;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 mod hidden;
+pub mod pending;
 
 pub use hidden::Hidden;
+pub use pending::{Pending, now};
 
 /// The operands of y = W x + b. Its `forward` is in `layers`.
 #[derive(Clone, Debug)]
@@ -127,8 +129,13 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     }
 
     /// Rows that operations made, to where their values can be read.
+    fn fetching(&self, x: Hidden) -> Pending<Hidden> {
+        Pending::ready(Ok(x))
+    }
+
+    /// As [`Backend::fetching`], and waits for them.
     fn fetch(&self, x: Hidden) -> Result<Hidden> {
-        Ok(x)
+        now(self.fetching(x))
     }
 
     /// The most rows of `columns` that one operation may make.
@@ -138,8 +145,13 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
 
     /// Columns and values of the `count` highest of one row: descending, equal ones by column, and before all others
     /// those that are no number or +infinity. `None` where reading the whole row takes no longer.
-    fn best(&self, _x: &Hidden, _count: usize) -> Result<Option<Vec<(u32, f32)>>> {
-        Ok(None)
+    fn finding_best(&self, _x: &Hidden, _count: usize) -> Pending<Option<Vec<(u32, f32)>>> {
+        Pending::ready(Ok(None))
+    }
+
+    /// As [`Backend::finding_best`], and waits for them.
+    fn best(&self, x: &Hidden, count: usize) -> Result<Option<Vec<(u32, f32)>>> {
+        now(self.finding_best(x, count))
     }
 
     /// Drops all rows but the last.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::cpu::Cpu;
+use crate::backend::now;
 use crate::backend::{Backend, Hidden};
 use crate::cache::{self, CacheType, KvCache, LayerCache, LayerState};
 use crate::error::{Error, Result};
@@ -121,7 +122,15 @@ impl Engine {
     /// # Errors
     /// As [`Engine::open_with`].
     pub fn from_weights(weights: &Weights, options: &Options) -> Result<Engine> {
-        Engine::build(weights, options, |placed, cpu| place(placed, weights, options, cpu))
+        now(Engine::load(weights, options))
+    }
+
+    /// As [`Engine::from_weights`], where nothing may wait for a GPU: in a browser.
+    ///
+    /// # Errors
+    /// As [`Engine::open_with`].
+    pub async fn load(weights: &Weights, options: &Options) -> Result<Engine> {
+        Engine::build(weights, options, async |placed, cpu| place(placed, weights, options, cpu).await).await
     }
 
     /// As [`Engine::from_weights`], on a device that others may use, too.
@@ -134,13 +143,15 @@ impl Engine {
         options: &Options,
         device: &Arc<crate::backend::gpu::Device>,
     ) -> Result<Engine> {
-        Engine::build(weights, options, |placed, cpu| gpu::offload(placed, weights, options, cpu, device))
+        let offload =
+            async |placed: &mut Placed, cpu: &Cpu| gpu::offload(placed, weights, options, cpu, device).await;
+        now(Engine::build(weights, options, offload))
     }
 
-    fn build(
+    async fn build(
         weights: &Weights,
         options: &Options,
-        place: impl FnOnce(&mut Placed, &Cpu) -> Result<()>,
+        place: impl AsyncFnOnce(&mut Placed, &Cpu) -> Result<()>,
     ) -> Result<Engine> {
         let mut placed = Placed::new(weights, options)?;
         let tokenizer = Tokenizer::from_weights(weights)?;
@@ -153,7 +164,7 @@ impl Engine {
             return Err(Error::option("--batch-size", "0 tokens: at least 1 is needed"));
         }
         let cpu = Cpu::new(options.threads, options.isa, options.activations)?.with_repack(options.repack);
-        place(&mut placed, &cpu)?;
+        place(&mut placed, &cpu).await?;
         let Placed { model, cache, gpu } = placed;
         // The widest rows are those of the feed-forward, gate and input side by side.
         let most = gpu.as_ref().map_or(usize::MAX, |gpu| gpu.ops.most_rows(2 * model.config().inner));
@@ -293,7 +304,16 @@ impl Engine {
     /// # Errors
     /// [`Error::Context`] if they don't fit, [`Error::Tokenizer`] for an id outside the vocabulary or an empty list.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.extend(tokens, None)?;
+        now(self.extend(tokens, None))?;
+        Ok(self.logits.values())
+    }
+
+    /// As [`Engine::prefill`], where nothing may wait for a GPU: in a browser.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`].
+    pub async fn read(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        self.extend(tokens, None).await?;
         Ok(self.logits.values())
     }
 
@@ -302,23 +322,27 @@ impl Engine {
     /// # Errors
     /// As [`Engine::prefill`].
     pub fn append(&mut self, tokens: &[u32]) -> Result<()> {
-        self.extend(tokens, Some(1))
+        now(self.extend(tokens, Some(1)))
     }
 
     /// Appends `tokens` and reads the `best` logits that follow, or all of them: where it makes no difference, too.
-    fn extend(&mut self, tokens: &[u32], best: Option<usize>) -> Result<()> {
+    async fn extend(&mut self, tokens: &[u32], best: Option<usize>) -> Result<()> {
         self.check(tokens)?;
         let batches = tokens.len().div_ceil(self.batch);
         for (index, batch) in tokens.chunks(self.batch).enumerate() {
             // What follows an inner batch is known.
             let best = if index + 1 < batches { Some(1) } else { best };
-            (self.logits, self.best) = self.forward(batch, Outputs::Last, |logits, ops| {
-                let best = best.map_or(Ok(None), |count| ops.best(&logits, count))?;
+            let read = async |logits: Hidden, ops: &dyn Backend| {
+                let best = match best {
+                    Some(count) => ops.finding_best(&logits, count).await?,
+                    None => None,
+                };
                 match best {
                     Some(best) => Ok((Hidden::empty(), best)),
-                    None => Ok((ops.fetch(logits)?, Vec::new())),
+                    None => Ok((ops.fetching(logits).await?, Vec::new())),
                 }
-            })?;
+            };
+            (self.logits, self.best) = self.forward(batch, Outputs::Last, read).await?;
         }
         Ok(())
     }
@@ -341,7 +365,8 @@ impl Engine {
         let vocab = self.model.config().vocab;
         let most = self.gpu.as_ref().map_or(usize::MAX, |gpu| gpu.ops.most_rows(vocab));
         for batch in tokens.chunks(self.batch.min(most).max(1)) {
-            let logits = self.forward(batch, Outputs::All, |logits, ops| ops.fetch(logits))?;
+            let read = async |logits: Hidden, ops: &dyn Backend| ops.fetching(logits).await;
+            let logits = now(self.forward(batch, Outputs::All, read))?;
             values.extend_from_slice(logits.values());
         }
         Ok(Hidden::new(values, vocab))
@@ -387,43 +412,47 @@ impl Engine {
     }
 
     /// Runs the model and reads the logits; if it fails the cache is as before. Where the CPU may take over from a GPU that fails, it does.
-    fn forward<T>(
+    async fn forward<T>(
         &mut self,
         tokens: &[u32],
         outputs: Outputs,
-        read: impl Fn(Hidden, &dyn Backend) -> Result<T>,
+        read: impl AsyncFn(Hidden, &dyn Backend) -> Result<T>,
     ) -> Result<T> {
-        match self.run(tokens, outputs, &read) {
+        match self.run(tokens, outputs, &read).await {
             Err(error @ (Error::Gpu { .. } | Error::GpuMemory { .. } | Error::Shader { .. }))
                 if self.replaceable && self.gpu.is_some() =>
             {
                 tracing::warn!("the model runs on the CPU from here on: {error}");
-                self.leave_gpu()?;
-                self.run(tokens, outputs, &read)
+                self.leave_gpu().await?;
+                self.run(tokens, outputs, &read).await
             }
             other => other,
         }
     }
 
     /// Goes on without the GPU: what its cache held is computed again.
-    fn leave_gpu(&mut self) -> Result<()> {
+    async fn leave_gpu(&mut self) -> Result<()> {
         self.gpu = None;
         self.cache = KvCache::new(&self.model.cache_shape(), self.cache.kind(), self.cache.context())?;
         for batch in std::mem::take(&mut self.tokens).chunks(self.batch) {
-            self.run(batch, Outputs::Last, &|_, _| Ok(()))?;
+            self.run(batch, Outputs::Last, &async |_: Hidden, _: &dyn Backend| Ok(())).await?;
         }
         Ok(())
     }
 
-    fn run<T>(
+    async fn run<T>(
         &mut self,
         tokens: &[u32],
         outputs: Outputs,
-        read: &impl Fn(Hidden, &dyn Backend) -> Result<T>,
+        read: &impl AsyncFn(Hidden, &dyn Backend) -> Result<T>,
     ) -> Result<T> {
         let on = self.gpu.as_ref().map_or(Split::none(&self.cpu), |gpu| gpu.split(&self.cpu));
         let computed = self.model.forward(tokens, &mut self.cache, outputs, on);
-        match computed.and_then(|logits| read(logits, on.rest)) {
+        let read = match computed {
+            Ok(logits) => read(logits, on.rest).await,
+            Err(error) => Err(error),
+        };
+        match read {
             Ok(read) => {
                 self.tokens.extend_from_slice(tokens);
                 Ok(read)

@@ -5,12 +5,13 @@
 //! model is loaded by one set of names.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
 use crate::error::{Error, Result};
 use crate::quant::Format;
-use crate::tensor::{Bytes, Tensor};
+use crate::tensor::{Bytes, ReadAt, Stored, Tensor};
 
 mod foreign;
 pub mod gguf;
@@ -100,6 +101,15 @@ impl Weights {
     pub fn from_bytes(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Weights> {
         let all = 0..bytes.len();
         gguf::parse(&path.into(), &Bytes::Shared(bytes.into(), all))
+    }
+
+    /// Reads a GGUF file, or all parts of a split one in order, of which only what is asked for comes into memory. Errors
+    /// call each by its path.
+    ///
+    /// # Errors
+    /// As [`Weights::from_bytes`]; [`Error::Io`] if a file can't be read.
+    pub fn from_files(files: Vec<(PathBuf, Arc<dyn ReadAt>)>) -> Result<Weights> {
+        gguf::parse_all(files.into_iter().map(|(path, file)| (path, Bytes::Stored(Stored::new(file)))))
     }
 
     /// Reads a GGUF file that is part of the program. `path` is what errors call it.

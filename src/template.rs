@@ -163,17 +163,8 @@ fn variables(messages: &[Message], context: &Context) -> Value {
 
 fn strftime(now: Option<DateTime>, format: &str) -> Result<String, minijinja::Error> {
     let wrong = |message: String| minijinja::Error::new(ErrorKind::InvalidOperation, message);
-    let now = now.or_else(clock).ok_or_else(|| wrong("strftime_now: there is no clock here".into()))?;
+    let now = now.unwrap_or_else(|| jiff::Zoned::now().datetime());
     jiff::fmt::strtime::format(format, now).map_err(|error| wrong(format!("strftime_now: {error}")))
-}
-
-/// The time of day here and now.
-fn clock() -> Option<DateTime> {
-    if cfg!(all(target_family = "wasm", target_os = "unknown")) {
-        // A browser's clock is not the standard library's: asking that one would panic.
-        return None;
-    }
-    Some(jiff::Zoned::now().datetime())
 }
 
 /// The text given to `raise_exception`.

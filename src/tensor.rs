@@ -1,6 +1,7 @@
 //! A [`Tensor`]: a shape, a format and bytes that are owned, memory-mapped or part of the program.
 
 use std::any::Any;
+use std::io;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
@@ -8,6 +9,9 @@ use memmap2::Mmap;
 
 use crate::error::{Error, Result};
 use crate::quant::Format;
+pub use stored::{ReadAt, Stored};
+
+mod stored;
 
 /// Bytes that clone without copying.
 #[derive(Clone)]
@@ -22,6 +26,8 @@ pub enum Bytes {
     Static(&'static [u8]),
     /// Put together when they are first read.
     Woven(Arc<Woven>),
+    /// A range of a file that is read when it is asked for.
+    Stored(Stored),
 }
 
 /// Bytes that a file has in several places: on the heap from the first time they are read, for as long as this lives.
@@ -37,15 +43,6 @@ impl Bytes {
         Bytes::Woven(Arc::new(Woven { len, weave: Arc::new(weave), made: OnceLock::new() }))
     }
 
-    /// How many they are: woven ones are not made for that.
-    #[expect(clippy::len_without_is_empty, reason = "the slice's own does")]
-    pub fn len(&self) -> usize {
-        match self {
-            Bytes::Woven(woven) => woven.len,
-            other => <[u8]>::len(other),
-        }
-    }
-
     /// The same bytes; woven ones are made anew and gone with the result, whatever was made before.
     pub fn unshared(&self) -> Bytes {
         match self {
@@ -57,10 +54,65 @@ impl Bytes {
         }
     }
 
+    /// Bytes in all, of a file above any address space too. Woven ones are not made for that.
+    pub fn size(&self) -> u64 {
+        match self {
+            Bytes::Stored(stored) => stored.size(),
+            Bytes::Woven(woven) => woven.len as u64,
+            bytes => bytes.deref().len() as u64,
+        }
+    }
+
+    /// Bytes in all, of a part that memory can hold.
+    pub fn len(&self) -> usize {
+        usize::try_from(self.size()).unwrap_or(usize::MAX)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.size() == 0
+    }
+
+    /// Reads what was not read yet, so that nothing can fail later.
+    ///
+    /// # Errors
+    /// If its file can't be read.
+    pub fn hold(&self) -> io::Result<()> {
+        match self {
+            Bytes::Stored(stored) => stored.hold().map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    /// `range` in pieces of `piece` bytes, of which no more than one is in memory if they are in none yet.
+    ///
+    /// # Errors
+    /// If its file can't be read; those of `each`.
+    pub fn pieces(
+        &self,
+        range: Range<usize>,
+        piece: usize,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let Bytes::Stored(stored) = self else {
+            return self[range].chunks(piece).try_for_each(each);
+        };
+        for from in range.clone().step_by(piece) {
+            let part = stored.read(from as u64..range.end.min(from + piece) as u64);
+            each(&part.map_err(|error| Error::io("the model", error))?)?;
+        }
+        Ok(())
+    }
+
     /// The sub-range `range`, without copying except for owned bytes; `None` if it reaches past the end.
-    pub fn slice(&self, range: Range<usize>) -> Option<Bytes> {
+    pub fn slice(&self, range: Range<u64>) -> Option<Bytes> {
+        if let Bytes::Stored(stored) = self {
+            return stored.slice(range).map(Bytes::Stored);
+        }
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         let part = self.get(range.clone())?;
         Some(match self {
+            Bytes::Stored(_) => return None,
             Bytes::Owned(_) | Bytes::Woven(_) => Bytes::Owned(part.into()),
             Bytes::Static(bytes) => Bytes::Static(bytes.get(range)?),
             Bytes::Shared(buffer, outer) => {
@@ -87,6 +139,11 @@ impl Deref for Bytes {
                 assert!(made.len() == woven.len, "as many bytes as were promised");
                 made
             }
+            Bytes::Stored(stored) => match stored.hold() {
+                Ok(bytes) => bytes,
+                // As a mapped file that is cut meanwhile ends the program: `hold` and `pieces` say so in time.
+                Err(error) => panic!("the model's file can no longer be read: {error}"),
+            },
         }
     }
 }
@@ -239,6 +296,11 @@ impl Tensor {
     /// Where a device keeps its copy.
     pub fn slot(&self) -> &Slot {
         &self.slot
+    }
+
+    /// The stored bytes, which need not be in memory.
+    pub fn data(&self) -> &Bytes {
+        &self.data
     }
 
     /// The stored bytes, rows in order.

@@ -7,12 +7,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cpu::Activations;
-use super::{AttentionShape, Backend, Heads, Hidden, Linear, MOST_TOGETHER, RmsNorm, Rotation, Source, Span};
+use super::{
+    AttentionShape, Backend, Heads, Hidden, Linear, MOST_TOGETHER, Pending, RmsNorm, Rotation, Source, Span,
+};
 use crate::cache::{LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
-pub use device::{Device, adapters, floor_asked, is_hardware};
+pub use device::{Device, adapters, find_adapters, floor_asked, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
 pub use pipelines::CompileStats;
@@ -102,9 +104,15 @@ impl Gpu {
         if commands.is_empty() { Ok(()) } else { self.device.run(&commands) }
     }
 
-    /// Runs what was recorded and reads what it left at byte `offset` of `buffer`.
-    fn read(&self, buffer: &Buffer, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        self.device.run_and_read(&self.take_commands(), buffer, offset as u64, bytes as u64)
+    /// Runs what was recorded and reads what it left at byte `offset` of `lent`, which nobody else gets until then.
+    fn read(
+        &self,
+        lent: Arc<Lent>,
+        offset: usize,
+        bytes: usize,
+    ) -> impl Future<Output = Result<Vec<u8>>> + use<> {
+        let (device, commands) = (Arc::clone(&self.device), self.take_commands());
+        async move { device.run_and_read(&commands, &lent.buffer, offset as u64, bytes as u64).await }
     }
 
     fn record(
@@ -173,17 +181,22 @@ impl Backend for Gpu {
         Ok(Gpu::hidden(x.rows(), x.columns(), Rows { lent, offset: 0, stride: x.columns() }))
     }
 
-    fn best(&self, x: &Hidden, count: usize) -> Result<Option<Vec<(u32, f32)>>> {
+    fn finding_best(&self, x: &Hidden, count: usize) -> Pending<Option<Vec<(u32, f32)>>> {
         self.best_of_row(x, count)
     }
 
-    fn fetch(&self, x: Hidden) -> Result<Hidden> {
-        let place = self.place(&x)?;
-        let len = (x.rows() - 1) * place.stride + x.columns();
-        let bytes = self.read(&place.lent.buffer, 4 * place.offset, 4 * len)?;
-        let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        let rows = values.chunks(place.stride).flat_map(|row| &row[..x.columns()]).copied().collect();
-        Ok(Hidden::new(rows, x.columns()))
+    fn fetching(&self, x: Hidden) -> Pending<Hidden> {
+        let Rows { lent, offset, stride } = match self.place(&x) {
+            Ok(place) => place,
+            Err(error) => return Pending::ready(Err(error)),
+        };
+        let (rows, columns) = (x.rows(), x.columns());
+        let bytes = self.read(lent, 4 * offset, 4 * ((rows - 1) * stride + columns));
+        Pending::start(async move {
+            let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes.await?);
+            let rows = values.chunks(stride).flat_map(|row| &row[..columns]).copied().collect();
+            Ok(Hidden::new(rows, columns))
+        })
     }
 
     fn most_rows(&self, columns: usize) -> usize {

@@ -141,6 +141,30 @@ impl Reply<'_> {
         self.generation.as_ref().map(Generation::stats).unwrap_or_default()
     }
 
+    /// The seed of the draw, to repeat it; `None` after an error.
+    pub fn seed(&self) -> Option<u64> {
+        self.generation.as_ref().map(Generation::seed)
+    }
+
+    /// One step of the answer: see [`Generation::step`].
+    pub async fn step(&mut self) -> Option<Result<String>> {
+        if let Some(error) = self.error.take() {
+            return self.fail(error);
+        }
+        let piece = self.generation.as_mut()?.step().await?;
+        self.hear(piece)
+    }
+
+    fn hear(&mut self, piece: Result<String>) -> Option<Result<String>> {
+        match piece {
+            Ok(piece) => {
+                self.answer.push_str(&piece);
+                Some(Ok(piece))
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
     /// Takes the question back, so that the conversation is as before it.
     fn fail(&mut self, error: Error) -> Option<Result<String>> {
         self.generation = None;
@@ -157,13 +181,8 @@ impl Iterator for Reply<'_> {
         if let Some(error) = self.error.take() {
             return self.fail(error);
         }
-        match self.generation.as_mut()?.next()? {
-            Ok(piece) => {
-                self.answer.push_str(&piece);
-                Some(Ok(piece))
-            }
-            Err(error) => self.fail(error),
-        }
+        let piece = self.generation.as_mut()?.next()?;
+        self.hear(piece)
     }
 }
 

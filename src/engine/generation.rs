@@ -1,8 +1,11 @@
 //! Text token by token, as an iterator.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use web_time::Instant;
 
 use super::Engine;
+use crate::backend::now;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling, StopStrings};
 use crate::tokenizer::Stream;
@@ -107,28 +110,38 @@ impl<'e> Generation<'e> {
         self.sampler.seed()
     }
 
-    /// Computes what is left of the prompt; `None` if it was interrupted.
-    fn prompt(&mut self) -> Result<Option<()>> {
-        while !self.pending.is_empty() {
-            if self.engine.interrupt.take() {
-                return Ok(None);
-            }
-            let batch = self.pending.len().min(self.engine.batch);
-            let batch: Vec<u32> = self.pending.drain(..batch).collect();
-            let best = if self.pending.is_empty() { self.sampler.best_needed() } else { Some(1) };
-            self.engine.extend(&batch, best)?;
+    /// One step: a batch of the prompt, or a token, whose text may be empty; `None` at the end. Iterating takes as many as
+    /// there are until there is text; this is for those who may not wait for a GPU, or want to do something in between.
+    pub async fn step(&mut self) -> Option<Result<String>> {
+        if self.finish.is_some() || self.failed {
+            return None;
         }
-        if self.prompt_done.is_none() {
+        let text = self.advance().await;
+        self.failed = text.is_err();
+        Some(text)
+    }
+
+    /// Computes a batch of what is left of the prompt.
+    async fn prompt(&mut self) -> Result<()> {
+        let batch = self.pending.len().min(self.engine.batch);
+        let batch: Vec<u32> = self.pending.drain(..batch).collect();
+        let best = if self.pending.is_empty() { self.sampler.best_needed() } else { Some(1) };
+        self.engine.extend(&batch, best).await?;
+        if self.pending.is_empty() {
             self.stats.prompt_time = self.started.elapsed();
             self.prompt_done = Some(Instant::now());
         }
-        Ok(Some(()))
+        Ok(())
     }
 
-    /// The next token's text, which may be empty; sets `finish` at the end.
-    fn advance(&mut self) -> Result<String> {
-        if self.prompt()?.is_none() || self.engine.interrupt.take() {
+    /// The next token's text, which may be empty, as it is while the prompt is read; sets `finish` at the end.
+    async fn advance(&mut self) -> Result<String> {
+        if self.engine.interrupt.take() {
             return Ok(self.end(Finish::Interrupted));
+        }
+        if !self.pending.is_empty() {
+            self.prompt().await?;
+            return Ok(String::new());
         }
         if self.remaining == 0 {
             return Ok(self.end(Finish::Length));
@@ -154,7 +167,7 @@ impl<'e> Generation<'e> {
             return Ok(text + &self.end(Finish::Context));
         } else {
             let best = self.sampler.best_needed();
-            self.engine.extend(&[token], best)?;
+            self.engine.extend(&[token], best).await?;
         }
         Ok(text)
     }
@@ -179,16 +192,15 @@ impl Iterator for Generation<'_> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Result<String>> {
-        while self.finish.is_none() && !self.failed {
-            match self.advance() {
-                Ok(text) if text.is_empty() => {}
-                Ok(text) => return Some(Ok(text)),
+        loop {
+            match now(async { Ok(self.step().await) }) {
+                Ok(Some(Ok(text))) if text.is_empty() => {}
+                Ok(next) => return next,
                 Err(error) => {
                     self.failed = true;
                     return Some(Err(error));
                 }
             }
         }
-        None
     }
 }

@@ -7,6 +7,7 @@ use super::placement::{GpuLayers, Offload, Placed};
 use super::{Device, Options};
 use crate::backend::cpu::Cpu;
 use crate::backend::gpu::{self, Adapter};
+use crate::backend::now;
 use crate::cache::KvCache;
 use crate::error::{Error, Result};
 use crate::file::Weights;
@@ -14,8 +15,8 @@ use crate::model::{Config, Outputs};
 
 /// The best adapter, or the one that the options name. Software is chosen by name, or where there is nothing else and a
 /// GPU was asked for.
-fn adapter(device: &Device) -> Result<Adapter> {
-    let adapters = gpu::adapters();
+async fn adapter(device: &Device) -> Result<Adapter> {
+    let adapters = gpu::find_adapters().await;
     let name = |adapter: &Adapter| adapter.get_info().name;
     let wanted = |adapter: &Adapter| match device {
         Device::Gpu(None) => true,
@@ -34,7 +35,16 @@ fn adapter(device: &Device) -> Result<Adapter> {
 /// # Errors
 /// [`Error::Option`] if there is none like that, [`Error::Gpu`] if it fails.
 pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
-    let mut device = gpu::Device::open(&adapter(&options.device)?, gpu::floor_asked()?)?;
+    now(request(options))
+}
+
+/// As [`open`], where nothing may wait.
+///
+/// # Errors
+/// As [`open`].
+pub(super) async fn request(options: &Options) -> Result<Arc<gpu::Device>> {
+    let adapter = adapter(&options.device).await?;
+    let mut device = gpu::Device::request(&adapter, options.gpu_floor || gpu::floor_asked()?).await?;
     if let Some(bytes) = options.gpu_memory {
         device = device.with_memory(bytes);
     }
@@ -42,7 +52,7 @@ pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
         device = device.with_pipelines_in(folder);
     }
     let device = Arc::new(device);
-    gpu::check::require(&device)?;
+    gpu::check::require(&device).await?;
     Ok(device)
 }
 
@@ -51,7 +61,7 @@ pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
 /// # Errors
 /// [`Error::GpuMemory`] if they don't fit, or no layer does; what the GPU says. There may be something in its memory
 /// then, as long as `placed` lives.
-pub(super) fn offload(
+pub(super) async fn offload(
     placed: &mut Placed,
     weights: &Weights,
     options: &Options,
@@ -72,7 +82,7 @@ pub(super) fn offload(
         device.release()?;
         let ops = Arc::new(gpu::Gpu::new(Arc::clone(device), options.activations));
         let offload = Offload { name: name.to_owned(), ops, first: layers - count };
-        match try_out(placed, &offload, cpu) {
+        match try_out(placed, &offload, cpu).await {
             Ok(()) => {
                 tracing::info!("{count} of {layers} layers run on {name}");
                 placed.gpu = Some(offload);
@@ -89,9 +99,9 @@ pub(super) fn offload(
 }
 
 /// Runs a token, for which all weights come to the GPU, and forgets it.
-fn try_out(placed: &mut Placed, offload: &Offload, cpu: &Cpu) -> Result<()> {
+async fn try_out(placed: &mut Placed, offload: &Offload, cpu: &Cpu) -> Result<()> {
     let on = offload.split(cpu);
-    let logits = on.rest.fetch(placed.model.forward(&[0], &mut placed.cache, Outputs::Last, on)?)?;
+    let logits = on.rest.fetching(placed.model.forward(&[0], &mut placed.cache, Outputs::Last, on)?).await?;
     placed.cache.truncate(0);
     if logits.values().iter().all(|logit| logit.is_finite()) {
         Ok(())

@@ -31,6 +31,8 @@ pub struct Options {
     pub gpu_layers: GpuLayers,
     /// Bytes of the GPU's memory that may be used; by default what its driver gives.
     pub gpu_memory: Option<u64>,
+    /// Whether the GPU is used with no more than what every WebGPU device has.
+    pub gpu_floor: bool,
     /// Folder for compiled kernels, which some drivers let us keep; by default they are not.
     pub pipelines: Option<PathBuf>,
     /// Threads; by default one a core.
@@ -54,6 +56,7 @@ impl Default for Options {
             device: Device::default(),
             gpu_layers: GpuLayers::default(),
             gpu_memory: None,
+            gpu_floor: false,
             pipelines: None,
             threads: None,
             isa: None,

@@ -69,11 +69,20 @@ impl Placed {
 
 /// Moves the model where the options want it. A GPU that can't be used is an error, or a reason to take the CPU.
 #[cfg(feature = "gpu")]
-pub(super) fn place(placed: &mut Placed, weights: &Weights, options: &Options, cpu: &Cpu) -> Result<()> {
+pub(super) async fn place(
+    placed: &mut Placed,
+    weights: &Weights,
+    options: &Options,
+    cpu: &Cpu,
+) -> Result<()> {
     if options.device == Device::Cpu || options.gpu_layers == GpuLayers::Last(0) {
         return Ok(());
     }
-    match gpu::open(options).and_then(|device| gpu::offload(placed, weights, options, cpu, &device)) {
+    let moved = async {
+        let device = gpu::request(options).await?;
+        gpu::offload(placed, weights, options, cpu, &device).await
+    };
+    match moved.await {
         Err(error) if options.device == Device::Auto => {
             tracing::warn!("the model runs on the CPU: {error}");
             *placed = Placed::new(weights, options)?;
@@ -85,7 +94,7 @@ pub(super) fn place(placed: &mut Placed, weights: &Weights, options: &Options, c
 
 /// Refuses what this program was built without.
 #[cfg(not(feature = "gpu"))]
-pub(super) fn place(_: &mut Placed, _: &Weights, options: &Options, _: &Cpu) -> Result<()> {
+pub(super) async fn place(_: &mut Placed, _: &Weights, options: &Options, _: &Cpu) -> Result<()> {
     match options.device {
         Device::Cpu | Device::Auto => Ok(()),
         Device::Gpu(_) => Err(Error::option("--device", "gpu: this program was built without GPUs")),

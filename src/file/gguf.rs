@@ -6,7 +6,7 @@
 //! allocates because of what a file contains.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
@@ -35,6 +35,11 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 /// 1 MiB; the format sets no limit, and no known file is above 4096.
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
+/// How much of a file that is read in pieces is looked at first for its header: more if that is not all of it.
+const FIRST_HEAD: u64 = 1 << 20;
+/// No vocabulary is near this long.
+const MOST_HEAD: u64 = 256 << 20;
+
 /// The smallest key: one byte behind its length.
 const LEAST_KEY_BYTES: usize = 8 + 1;
 
@@ -50,6 +55,12 @@ pub(super) fn parse(path: &Path, bytes: &Bytes) -> Result<Weights> {
     Ok(parsed.into_weights(path))
 }
 
+/// Reads a whole file, or all parts of a split one in order; the paths are what errors call them.
+pub(super) fn parse_all(files: impl Iterator<Item = (PathBuf, Bytes)>) -> Result<Weights> {
+    let parse = |(path, bytes): (PathBuf, Bytes)| Parsed::new(&path, &bytes).map(|parsed| (path, parsed));
+    split::join(files.map(parse).collect::<Result<_>>()?)
+}
+
 /// One file, read and checked.
 struct Parsed {
     metadata: Metadata,
@@ -63,10 +74,23 @@ impl Parsed {
     }
 
     fn new(path: &Path, bytes: &Bytes) -> Result<Parsed> {
-        if !bytes.starts_with(MAGIC) {
-            return Err(Error::File { path: path.into(), message: foreign::describe(bytes).into() });
+        let Bytes::Stored(stored) = bytes else { return Parsed::read(path, bytes, bytes) };
+        let mut head = FIRST_HEAD.min(stored.size());
+        loop {
+            let read = stored.read(0..head).map_err(|error| Error::io(path, error))?;
+            match Parsed::read(path, &read, bytes) {
+                Err(_) if head < MOST_HEAD.min(stored.size()) => head = (8 * head).min(stored.size()),
+                parsed => return parsed,
+            }
         }
-        let mut r = Cursor::new(path, bytes);
+    }
+
+    /// Reads what is before the data section from `head`, the first of a file's `bytes`.
+    fn read(path: &Path, head: &[u8], bytes: &Bytes) -> Result<Parsed> {
+        if !head.starts_with(MAGIC) {
+            return Err(Error::File { path: path.into(), message: foreign::describe(head).into() });
+        }
+        let mut r = Cursor::new(path, head);
         r.take("magic", MAGIC.len() as u64)?;
         check_version(&mut r)?;
         let counts = r.position();
@@ -82,14 +106,14 @@ impl Parsed {
         let metadata = read_metadata(&mut r, key_count)?;
         let alignment = alignment(&mut r, &metadata)?;
         let infos = read_infos(&mut r, tensor_count)?;
-        let start = r.position().next_multiple_of(alignment as usize);
-        let section = Section { start, alignment, end: bytes.len() };
+        let start = (r.position() as u64).next_multiple_of(alignment);
+        let section = Section { start, alignment, end: bytes.size() };
         let placed = tensors::place(&mut r, &infos, section)?;
         check_end(&mut r, bytes, section, &infos, &placed)?;
         // What was read up to here is in `metadata` and `infos`.
-        map::release(bytes, 0..start);
+        map::release(bytes, 0..r.position());
         let entries = infos.into_iter().zip(placed).map(|(info, placed)| entry(info, placed, bytes, start));
-        Ok(Parsed { metadata, tensors: entries.collect(), bytes: bytes.len() as u64 })
+        Ok(Parsed { metadata, tensors: entries.collect(), bytes: bytes.size() })
     }
 
     fn into_weights(self, path: &Path) -> Weights {
@@ -168,7 +192,7 @@ fn read_infos(r: &mut Cursor, count: u64) -> Result<Vec<Info>> {
 /// Looks at what follows the last tensor: its padding, nothing, or another file.
 fn check_end(
     r: &mut Cursor,
-    bytes: &[u8],
+    bytes: &Bytes,
     section: Section,
     infos: &[Info],
     placed: &[tensors::Placed],
@@ -181,21 +205,21 @@ fn check_end(
     else {
         return Ok(());
     };
-    let padded = section.start as u64 + section.padded((end - section.start) as u64);
+    let padded = section.start + section.padded(end - section.start);
     let follows = |at: u64| {
-        let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
-        rest.is_some_and(|rest| rest.starts_with(MAGIC))
+        let found = bytes.slice(at..at.saturating_add(MAGIC.len() as u64));
+        found.is_some_and(|found| found.starts_with(MAGIC))
     };
-    if follows(end as u64) || follows(padded) {
+    if follows(end) || follows(padded) {
         let message = "another GGUF file begins here: parts of a split model were joined byte by byte. Keep the parts \
                        as NAME-00001-of-0000N.gguf and so on and open the first, or merge them with \
                        `llama-gguf-split --merge`";
         r.context = "end of data".to_owned();
-        return Err(r.error_at(end, "", message));
+        return Err(r.error_at(end as usize, "", message));
     }
     // Writers pad the last tensor like the others, or not at all. A file that ends in between was cut.
-    let length = bytes.len() as u64;
-    if end as u64 != length && length < padded {
+    let length = bytes.size();
+    if end != length && length < padded {
         let short = padded - length;
         let message = format!(
             "the file ends {short} bytes before the end of this last tensor's padding: the download is incomplete"
@@ -205,7 +229,7 @@ fn check_end(
     Ok(())
 }
 
-fn entry(info: Info, placed: tensors::Placed, bytes: &Bytes, data_start: usize) -> (String, Entry) {
+fn entry(info: Info, placed: tensors::Placed, bytes: &Bytes, data_start: u64) -> (String, Entry) {
     let type_name = match placed.format {
         Some(format) => types::format_name(format),
         None => types::other_name(info.type_id),
@@ -216,7 +240,7 @@ fn entry(info: Info, placed: tensors::Placed, bytes: &Bytes, data_start: usize) 
         type_name,
         type_id: Some(info.type_id),
         format: placed.format,
-        offset: info.offset.saturating_add(data_start as u64),
+        offset: info.offset.saturating_add(data_start),
         part: 0,
         data,
     };

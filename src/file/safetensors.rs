@@ -113,7 +113,7 @@ fn entry(header: &Header, name: &str, bytes: &Bytes, start: usize, part: usize) 
         type_id: None,
         offset: (start + first) as u64,
         part,
-        data: bytes.slice(start + first..start + end)?,
+        data: bytes.slice((start + first) as u64..(start + end) as u64)?,
     })
 }
 

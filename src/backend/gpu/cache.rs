@@ -67,11 +67,12 @@ impl Gpu {
     /// As [`Gpu::cache`], and [`Error::Gpu`](crate::Error::Gpu) if the device fails.
     pub(super) fn stored_rows(&self, cache: &LayerCache) -> Result<LayerState<Vec<u8>>> {
         let (device, positions) = (self.cache(cache)?, cache.positions());
+        self.flush()?;
         let read = |buffer: &Buffer, store: Store| {
             let layout = Layout::new(cache, store)?;
             let mut rows = Vec::new();
             for run in layout.runs(positions.clone()) {
-                let stored = self.read(buffer, run.start, run.end - run.start)?;
+                let stored = self.device.read(buffer, run.start as u64, run.len() as u64)?;
                 stored.chunks_exact(layout.stride).for_each(|row| rows.extend(&row[..layout.row_bytes]));
             }
             Ok(rows)

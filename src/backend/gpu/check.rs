@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Device, Gpu};
 use crate::backend::cpu::{Activations, Cpu};
+use crate::backend::now;
 use crate::backend::{AttentionShape, Backend, Gate, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
 use crate::cache::{CacheType, KvCache, LayerShape};
 use crate::error::{Error, Result};
@@ -36,9 +37,13 @@ impl Check {
 /// # Errors
 /// [`Error::Gpu`] or [`Error::Shader`] if a kernel can't be run at all.
 pub fn self_test(device: &Arc<Device>) -> Result<Vec<Check>> {
+    now(run(device))
+}
+
+async fn run(device: &Arc<Device>) -> Result<Vec<Check>> {
     let cpu = Cpu::new(Some(1), None, Activations::Quantized)?;
     let gpu = Gpu::new(Arc::clone(device), Activations::Quantized);
-    let pairs = outputs(&gpu)?.into_iter().zip(outputs(&cpu)?);
+    let pairs = outputs(&gpu).await?.into_iter().zip(outputs(&cpu).await?);
     let checks = pairs.map(|((family, found), (_, expected))| {
         let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
         let both = found.values().iter().zip(expected.values());
@@ -48,12 +53,12 @@ pub fn self_test(device: &Arc<Device>) -> Result<Vec<Check>> {
     Ok(checks.collect())
 }
 
-/// As [`self_test`], and an error that names the first family that is wrong.
+/// As [`self_test`] where nothing may wait, and an error that names the first family that is wrong.
 ///
 /// # Errors
 /// [`Error::Gpu`].
-pub fn require(device: &Arc<Device>) -> Result<()> {
-    match self_test(device)?.iter().find(|check| !check.passed()) {
+pub async fn require(device: &Arc<Device>) -> Result<()> {
+    match run(device).await?.iter().find(|check| !check.passed()) {
         None => Ok(()),
         Some(check) => {
             let message = format!("the self-test of {} is off by {:.1e}", check.family, check.error);
@@ -83,10 +88,10 @@ fn norm(seed: u64) -> RmsNorm {
 }
 
 /// The same small decoder layer on any backend: one row, then five.
-fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
+async fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
     let mut outputs = Vec::new();
     let table = layer(1, &q8_0::FORMAT, 40, HIDDEN)?.weight;
-    outputs.push(("embed", ops.fetch(ops.embed(&table, &[3, 39], 2.0)?)?));
+    outputs.push(("embed", ops.fetching(ops.embed(&table, &[3, 39], 2.0)?).await?));
     for (rows, product) in [(1, "matvec"), (5, "matmul")] {
         let mut x = ops.hold(Hidden::new(noise(2, rows * HIDDEN), HIDDEN))?;
         let up = [layer(3, &q8_0::FORMAT, 96, HIDDEN)?, layer(4, &q8_0::FORMAT, 96, HIDDEN)?];
@@ -96,21 +101,21 @@ fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
         let post = (rows > 1).then(|| norm(7));
         ops.add_linear(&mut x, Source::Gated(Gate::Silu, &out[0], &out[1]), &down, post.as_ref())?;
         let [up, _] = out;
-        outputs.push((product, ops.fetch(up)?));
+        outputs.push((product, ops.fetching(up).await?));
         let mut capped = [Hidden::empty()];
         ops.linear(Source::Plain(&x), &[&layer(8, &f16::FORMAT, 70, HIDDEN)?], &mut capped)?;
         let [mut capped] = capped;
         ops.softcap(&mut capped, 10.0)?;
-        outputs.push(("float products", ops.fetch(capped)?));
-        outputs.push(("residuals", ops.fetch(x)?));
-        outputs.push(("attention", attention(ops, &[rows])?));
+        outputs.push(("float products", ops.fetching(capped).await?));
+        outputs.push(("residuals", ops.fetching(x).await?));
+        outputs.push(("attention", attention(ops, &[rows]).await?));
     }
-    outputs.push(("attention in segments", attention(ops, &[540, 1])?));
+    outputs.push(("attention in segments", attention(ops, &[540, 1]).await?));
     Ok(outputs)
 }
 
 /// What the rows of the last piece see, one piece behind the other.
-fn attention(ops: &dyn Backend, pieces: &[usize]) -> Result<Hidden> {
+async fn attention(ops: &dyn Backend, pieces: &[usize]) -> Result<Hidden> {
     let total = pieces.iter().sum();
     let mut cache = KvCache::new(&[LayerShape { heads: 1, dim: DIM, window: None }], CacheType::F16, total)?;
     let layers =
@@ -132,5 +137,5 @@ fn attention(ops: &dyn Backend, pieces: &[usize]) -> Result<Hidden> {
         attended = ops.attention(&heads.query, cache.layer(0), span, shape)?;
         start += rows;
     }
-    ops.fetch(attended)
+    ops.fetching(attended).await
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::memory::Ledger;
+use super::memory::{Asked, Ledger};
 use super::pipelines::{CompileStats, Pipelines};
-use super::record::{Buffer, Memory};
+use super::record::Buffer;
 use super::run::Kept;
+use crate::backend::now;
 use crate::error::{Error, Result};
 
 /// A device and what was compiled for it.
@@ -19,10 +20,11 @@ pub struct Device {
     variants: Vec<&'static str>,
     pub(super) pipelines: Pipelines,
     pub(super) kept: Kept,
-    ledger: Arc<Ledger>,
+    pub(super) ledger: Arc<Ledger>,
     /// Bytes written since the last commands or the last wait.
     written: AtomicU64,
     failure: Arc<Mutex<Failure>>,
+    pub(super) asked: Asked,
 }
 
 /// What went wrong beside what was asked for.
@@ -54,6 +56,11 @@ pub fn floor_asked() -> Result<bool> {
 
 /// Adapters that wgpu finds, best first: discrete, integrated, virtual, software.
 pub fn adapters() -> Vec<wgpu::Adapter> {
+    now(async { Ok(find_adapters().await) }).unwrap_or_default()
+}
+
+/// As [`adapters`], where nothing may wait.
+pub async fn find_adapters() -> Vec<wgpu::Adapter> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
         // Where a driver tells what is left, the last of it is the desktop's.
         memory_budget_thresholds: wgpu::MemoryBudgetThresholds {
@@ -62,7 +69,7 @@ pub fn adapters() -> Vec<wgpu::Adapter> {
         },
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
-    let mut adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let mut adapters = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
     adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
         wgpu::DeviceType::DiscreteGpu => 0,
         wgpu::DeviceType::IntegratedGpu => 1,
@@ -84,6 +91,14 @@ impl Device {
     /// # Errors
     /// [`Error::Gpu`] if the adapter refuses.
     pub fn open(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
+        now(Device::request(adapter, floor))
+    }
+
+    /// As [`Device::open`], where nothing may wait.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub async fn request(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
         let info = adapter.get_info();
         let limits = if floor { wgpu::Limits::default() } else { adapter.limits() };
         let beyond =
@@ -96,7 +111,7 @@ impl Device {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
-        let opened = pollster::block_on(adapter.request_device(&descriptor));
+        let opened = adapter.request_device(&descriptor).await;
         let (device, queue) = opened.map_err(|error| Error::gpu(&info.name, error.to_string()))?;
         let failure = Arc::<Mutex<Failure>>::default();
         let slot = Arc::clone(&failure);
@@ -117,6 +132,7 @@ impl Device {
             ledger: Arc::default(),
             written: AtomicU64::new(0),
             failure,
+            asked: Asked::default(),
         })
     }
 
@@ -211,46 +227,6 @@ impl Device {
         }
     }
 
-    /// The memory of `buffer`.
-    ///
-    /// # Errors
-    /// [`Error::GpuMemory`] if there is not enough.
-    pub(super) fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a wgpu::Buffer> {
-        if buffer.memory.get().is_none() {
-            let memory = self.allocate(buffer.bytes)?;
-            // Whoever was faster keeps the place.
-            drop(buffer.memory.set(memory));
-        }
-        let memory = buffer.memory.get().ok_or_else(|| self.error("a buffer without memory"))?;
-        Ok(&memory.buffer)
-    }
-
-    fn allocate(&self, bytes: u64) -> Result<Memory> {
-        let most = self.binding_bytes();
-        if bytes > most {
-            return Err(self.error(format!("a buffer of {bytes} bytes, one binding holds {most}")));
-        }
-        let refused = || {
-            let used = self.memory_used();
-            Error::GpuMemory { device: self.info.name.clone(), needed: used + bytes, available: used }
-        };
-        let claim = self.ledger.claim(bytes).ok_or_else(refused)?;
-        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let buffer = self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: None,
-            size: bytes,
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
-            mapped_at_creation: false,
-        });
-        match pollster::block_on(scope.pop()) {
-            None => Ok(Memory { buffer, _claim: claim }),
-            Some(_) => {
-                drop(claim);
-                Err(refused())
-            }
-        }
-    }
-
     /// Writes `bytes` (a multiple of 4) to `buffer`, before all commands that run later.
     ///
     /// # Errors
@@ -273,6 +249,16 @@ impl Device {
         let polled = self.device.poll(wgpu::PollType::wait_indefinitely());
         polled.map_err(|error| self.error(error.to_string()))?;
         self.check()
+    }
+
+    /// As [`Device::wait`], where nothing may wait for what was submitted: until it is known which buffers there is memory
+    /// for.
+    ///
+    /// # Errors
+    /// As [`Device::wait`]; [`Error::GpuMemory`] for the first buffer that there is none for.
+    pub async fn settle(&self) -> Result<()> {
+        self.answers().await?;
+        self.wait()
     }
 
     /// Frees the memory of what was dropped, which bind groups and pending work keep.
@@ -303,7 +289,7 @@ impl Device {
         const COPIES: u32 = 4;
         let (source, target) = (Buffer::new(BYTES), Buffer::new(BYTES));
         let copy = |copies: u32| -> Result<std::time::Duration> {
-            let start = std::time::Instant::now();
+            let start = web_time::Instant::now();
             let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             for _ in 0..copies {
                 encoder.copy_buffer_to_buffer(self.memory(&source)?, 0, self.memory(&target)?, 0, BYTES);
@@ -318,7 +304,9 @@ impl Device {
 }
 
 fn variants(adapter: &wgpu::Adapter) -> Vec<&'static str> {
-    let halves = adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32);
+    // Browsers don't say whether they flush small halves.
+    let halves = cfg!(not(target_family = "wasm"))
+        && adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32);
     // Rows of 8 lanes at least.
     let subgroups =
         adapter.features().contains(wgpu::Features::SUBGROUP) && adapter.get_info().subgroup_min_size >= 8;

@@ -138,13 +138,14 @@ fn write_rows(device: &Device, buffer: &Buffer, tensors: &[&Tensor], rows: Range
         let from = rows.start.clamp(first, first + tensor.rows()) - first;
         let to = rows.end.clamp(first, first + tensor.rows()) - first;
         let row_bytes = tensor.row_bytes();
-        for piece in tensor.bytes()[from * row_bytes..to * row_bytes].chunks(1 << 22) {
+        tensor.data().pieces(from * row_bytes..to * row_bytes, 1 << 22, |piece| {
             bytes.extend_from_slice(piece);
             let whole = bytes.len() / 4 * 4;
             device.write(buffer, at, &bytes[..whole])?;
             at += whole as u64;
             bytes.drain(..whole);
-        }
+            Ok(())
+        })?;
         first += tensor.rows();
     }
     if !bytes.is_empty() {

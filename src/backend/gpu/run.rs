@@ -5,10 +5,13 @@ use std::collections::hash_map::Entry;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_channel::oneshot;
+
 use super::device::Device;
 use super::pipelines::Pipeline;
 use super::profile::{KernelTime, Profile};
 use super::record::{Buffer, Command, Work, submissions};
+use crate::backend::now;
 use crate::error::Result;
 
 /// Bytes between the parameters of two commands: what every device allows as a uniform's offset.
@@ -81,14 +84,15 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::run`]; [`crate::Error::Gpu`] if the device fails.
-    pub fn run_and_read(
+    pub async fn run_and_read(
         &self,
         mut commands: &[Command],
         buffer: &Buffer,
         offset: u64,
         bytes: u64,
     ) -> Result<Vec<u8>> {
-        let mut kept = lock(&self.kept.staging);
+        // Not locked while it waits: somebody else may read in the meantime, with a buffer of his own.
+        let mut kept = lock(&self.kept.staging).take();
         let mut found = Vec::new();
         for at in (0..bytes).step_by(MOST_READ as usize) {
             let piece = MOST_READ.min(bytes - at);
@@ -101,10 +105,11 @@ impl Device {
                 encoder.copy_buffer_to_buffer(source, offset + at, &staging, 0, piece);
                 Ok(())
             })?;
-            self.map(&staging, piece, |bytes| found.extend_from_slice(bytes))?;
-            *kept = Some(staging);
+            self.map(&staging, piece, |bytes| found.extend_from_slice(bytes)).await?;
+            kept = Some(staging);
             commands = &[];
         }
+        *lock(&self.kept.staging) = kept;
         lock(&self.kept.counts).fetched += bytes;
         Ok(found)
     }
@@ -114,7 +119,7 @@ impl Device {
     /// # Errors
     /// [`crate::Error::Gpu`] if the device fails.
     pub fn read(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        self.run_and_read(&[], buffer, offset, bytes)
+        now(self.run_and_read(&[], buffer, offset, bytes))
     }
 
     /// Runs `work` and tells what its kernels took on the device; nothing where the device has no timestamps. Each is
@@ -140,12 +145,13 @@ impl Device {
     }
 
     /// Waits for all commands, and gives `read` the first `bytes` of a buffer that can be mapped.
-    fn map(&self, staging: &wgpu::Buffer, bytes: u64, read: impl FnOnce(&[u8])) -> Result<()> {
-        let (sender, receiver) = std::sync::mpsc::channel();
+    async fn map(&self, staging: &wgpu::Buffer, bytes: u64, read: impl FnOnce(&[u8])) -> Result<()> {
+        let (sender, receiver) = oneshot::channel();
         staging.map_async(wgpu::MapMode::Read, ..bytes, move |result| drop(sender.send(result)));
-        self.wait()?;
-        let mapped = receiver.recv().map_err(|error| self.error(error.to_string()))?;
-        mapped.map_err(|error| self.error(error.to_string()))?;
+        self.settle().await?;
+        let mapped = receiver.await.map_err(|error| self.error(error.to_string()));
+        self.check()?;
+        mapped?.map_err(|error| self.error(error.to_string()))?;
         let range = staging.get_mapped_range(..bytes).map_err(|error| self.error(error.to_string()))?;
         read(&range);
         drop(range);
@@ -188,7 +194,8 @@ impl Device {
                 profile.resolve(&mut encoder, piece.len());
                 self.hand_in(std::mem::replace(&mut encoder, self.encoder()));
                 let mut ticks = Vec::new();
-                self.map(&profile.staging, profile.staging.size(), |bytes| ticks.extend_from_slice(bytes))?;
+                let staging = &profile.staging;
+                now(self.map(staging, staging.size(), |bytes| ticks.extend_from_slice(bytes)))?;
                 profile.add(piece, &ticks);
             }
         }

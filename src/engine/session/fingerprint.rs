@@ -8,7 +8,7 @@ use crate::file::{Metadata, Weights};
 use crate::tokenizer::Tokenizer;
 
 /// Bytes of each end of a tensor that count.
-const END: usize = 4096;
+const END: u64 = 4096;
 
 /// Of a model: its keys, less the tokenizer's, and of each tensor name, shape, type and both ends. A fine-tuned model
 /// differs everywhere, and gigabytes are not read only to start.
@@ -21,8 +21,10 @@ pub fn model(weights: &Weights) -> String {
     for (name, entry) in &weights.tensors {
         let data = &entry.data;
         text.add(format_args!("{name:?} {} {:?} {}\n", entry.type_name, entry.shape, data.len()));
-        text.0.write(&data[..data.len().min(END)]);
-        text.0.write(&data[data.len().saturating_sub(END)..]);
+        let size = data.size();
+        for end in [0..size.min(END), size.saturating_sub(END)..size] {
+            data.slice(end).inspect(|end| text.0.write(end));
+        }
     }
     text.hex()
 }

@@ -124,7 +124,7 @@ mod tests {
     blocks!(Upstream, NARROW, 64);
 
     static BOTH: &[&Format] = &[&WIDE, &NARROW];
-    const SECTION: Section = Section { start: 0, alignment: 32, end: usize::MAX };
+    const SECTION: Section = Section { start: 0, alignment: 32, end: u64::MAX };
 
     #[test]
     fn the_space_tells_two_formats_of_one_type_apart() {

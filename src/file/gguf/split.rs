@@ -89,6 +89,25 @@ pub(super) fn refuse(path: &Path, parsed: &Parsed) -> Result<()> {
     }
 }
 
+/// The whole model of `parts`, which are all there are, in order.
+pub(super) fn join(mut parts: Vec<(PathBuf, Parsed)>) -> Result<Weights> {
+    if let [(path, parsed)] = &*parts {
+        refuse(path, parsed)?;
+    }
+    if parts.len() < 2 {
+        let (path, parsed) = parts
+            .pop()
+            .ok_or_else(|| Error::File { path: PathBuf::new(), message: "no file was given".into() })?;
+        return Ok(parsed.into_weights(&path));
+    }
+    let count = parts.len() as u64;
+    for (number, (path, parsed)) in (1..).zip(&parts) {
+        check_part(path, parsed, number, count, "its place in the list")?;
+    }
+    let path = parts[0].0.clone();
+    merge(&path, parts)
+}
+
 fn not_whole(split: &Split) -> String {
     format!(
         "is part {} of {} of a split model, or several parts joined into one file: keep the parts as \
@@ -105,13 +124,19 @@ fn open_part(path: PathBuf, whole: &Split, number: u64) -> Result<(PathBuf, Pars
         return Err(error(format!("is missing: it is part {number} of {} of this model", whole.count)));
     }
     let parsed = Parsed::open(&path)?;
-    match Split::of(&path, &parsed.metadata)? {
-        Some(split) if split.no + 1 == number && split.count == whole.count => Ok((path, parsed)),
+    check_part(&path, &parsed, number, whole.count, "its name")?;
+    Ok((path, parsed))
+}
+
+/// Refuses a file that is not part `number` of `count`, as `source` says that it is.
+fn check_part(path: &Path, parsed: &Parsed, number: u64, count: u64, source: &str) -> Result<()> {
+    let error = |message| Error::File { path: path.into(), message };
+    match Split::of(path, &parsed.metadata)? {
+        Some(split) if split.no.checked_add(1) == Some(number) && split.count == count => Ok(()),
         Some(split) => Err(error(format!(
-            "says that it is part {} of {}, but its name says part {number} of {}",
+            "says that it is part {} of {}, but {source} says part {number} of {count}",
             split.no.saturating_add(1),
             split.count,
-            whole.count
         ))),
         None => Err(error("does not say that it is a part of a split model (no split.count)".into())),
     }

@@ -33,21 +33,21 @@ pub(super) struct Info {
 pub(super) struct Placed {
     pub format: Option<&'static Format>,
     /// In the file; `None` if the type's size is unknown.
-    pub range: Option<Range<usize>>,
+    pub range: Option<Range<u64>>,
 }
 
 /// The data section of a file.
 #[derive(Clone, Copy)]
 pub(super) struct Section {
-    pub start: usize,
+    pub start: u64,
     pub alignment: u64,
     /// Where the file ends.
-    pub end: usize,
+    pub end: u64,
 }
 
 impl Section {
     fn len(&self) -> u64 {
-        self.end.saturating_sub(self.start) as u64
+        self.end.saturating_sub(self.start)
     }
 
     /// `bytes`, rounded up to the alignment.
@@ -91,7 +91,7 @@ impl Info {
     }
 
     /// The range of `bytes` bytes from this tensor's offset, which must be inside the file.
-    fn range(&self, r: &mut Cursor, section: Section, bytes: u64) -> Result<Range<usize>> {
+    fn range(&self, r: &mut Cursor, section: Section, bytes: u64) -> Result<Range<u64>> {
         if bytes == 0 {
             return Ok(0..0);
         }
@@ -103,8 +103,8 @@ impl Info {
             );
             return Err(self.error(r, "", message));
         }
-        let start = section.start + self.offset as usize;
-        Ok(start..start + bytes as usize)
+        let start = section.start + self.offset;
+        Ok(start..start + bytes)
     }
 }
 

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The package for browsers: builds the WebAssembly module and the TypeScript around it on x86-64 Debian and drives both in
+# headless Chromium, whose WebGPU runs on the CPU there. As `targets.sh`, with what Debian has: `npm run build` is the
+# ordinary way. Root installs what is missing; anyone else is told.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() {
+  echo "skipped: the package for browsers: $1"
+  [ "${HADAL_CI:-0}" != 1 ] || exit 1
+  exit 0
+}
+
+packages=(rustc-web cargo-web rust-web-src lld-19 chromium fonts-dejavu-core)
+command -v npm >/dev/null || packages+=(nodejs npm)
+if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
+  command -v apt-get >/dev/null || skip "this is no Debian"
+  [ "$(id -u)" = 0 ] || skip "not root, and one of these packages is missing: ${packages[*]}"
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${packages[@]}"; } >/dev/null ||
+    skip "apt-get found no ${packages[*]}"
+fi
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+tools=$target/tools
+version=$(sed -n 's/^wasm-bindgen = "=\(.*\)"$/\1/p' web/Cargo.toml)
+if [ "$("$tools/bin/wasm-bindgen" --version 2>/dev/null)" != "wasm-bindgen $version" ]; then
+  # Runs for a second: not worth optimizing. Its lock file may name what a mirror lacks.
+  CARGO_TARGET_DIR=$tools/target CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
+    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo install --quiet --root "$tools" wasm-bindgen-cli \
+    --version "=$version" --no-default-features
+  rm -rf "$tools/target"
+fi
+
+# Only what computes is optimized for speed: the rest takes longer to optimize than to run.
+profile=(--config 'profile.release.lto="off"' --config profile.release.debug=false --config profile.release.opt-level=1
+  --config profile.release.codegen-units=16 --config profile.release.package.hadal.opt-level=3)
+(
+  cd web
+  RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$target/web \
+    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-19 /usr/bin/cargo build --quiet --locked --release \
+    --target wasm32-unknown-unknown -Zbuild-std=std,panic_abort -Zbuild-std-features= "${profile[@]}"
+)
+# No wasm-opt: Debian's is too old to keep the tables of references that the JavaScript uses.
+out=web/dist/wasm
+rm -rf web/dist
+"$tools/bin/wasm-bindgen" --target web --out-dir "$out" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm"
+bytes=$(gzip -9 <"$out/hadal_web_bg.wasm" | wc -c)
+echo "web: the module takes $bytes bytes compressed"
+[ "$bytes" -lt 3000000 ]
+
+cd web
+npm install --silent --no-audit --no-fund
+npx tsc -p ts
+npm pack --dry-run --silent >/dev/null
+SHOTS=${SHOTS:-$target/web/shots} CHROMIUM=${CHROMIUM:-$(command -v chromium)} npm test --silent
