@@ -183,7 +183,10 @@ fn every_format_is_its_encoders_bytes() {
         let asked = Settings { pure: true, unweighted: true, ..settings(format.name) };
         let plan = Plan::new(&source, &asked, None).unwrap();
         let mut expected = vec![0; format.bytes_for(values.len()).unwrap()];
-        format.encode_for_file(&values, None, &mut expected).unwrap();
+        // Row by row: what a row's weights count for depends on its other weights.
+        for (row, out) in values.chunks(512).zip(expected.chunks_mut(format.bytes_for(512).unwrap())) {
+            format.encode_for_file(row, None, out).unwrap();
+        }
         for threads in [1, 3] {
             make(&plan, &out, threads);
             let written = Weights::open(&out).unwrap();

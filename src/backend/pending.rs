@@ -3,7 +3,9 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use crate::error::{Error, Result};
 
@@ -42,17 +44,35 @@ impl<T: Unpin> Future for Pending<T> {
     }
 }
 
-/// The result of `work`, which does not have to wait: everywhere but with a GPU in a browser.
+/// The result of `work`. Another thread that waits for the same device may be the one that brings it, so this one may
+/// have to sleep for a moment.
 ///
 /// # Errors
-/// Those of `work`; [`Error::Unsupported`] if it has to wait.
+/// Those of `work`; in a browser [`Error::Unsupported`] if it has to wait.
 pub fn now<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => {
-            let hint = "nothing may wait there, so the functions that are `async` have to be called";
-            Err(Error::unsupported("waiting for a device", "a browser's GPU", hint))
+    let mut work = pin!(work);
+    // Nothing is allocated for what is there.
+    if let Poll::Ready(result) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        return result;
+    }
+    if cfg!(target_family = "wasm") {
+        let hint = "nothing may wait there, so the functions that are `async` have to be called";
+        return Err(Error::unsupported("waiting for a device", "a browser's GPU", hint));
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        if let Poll::Ready(result) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
         }
+        thread::park();
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -69,8 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_wait_is_refused_by_those_who_cannot() {
-        let error = now(Pending::<()>::start(std::future::pending())).expect_err("never there");
-        assert!(error.to_string().contains("async"), "{error}");
+    #[cfg(feature = "gpu")]
+    fn what_another_thread_brings_is_waited_for() {
+        let (sender, receiver) = futures_channel::oneshot::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::yield_now();
+                sender.send(5).expect("somebody waits");
+            });
+            let result =
+                now(Pending::start(async { receiver.await.map_err(|e| Error::Numeric(e.to_string())) }));
+            assert_eq!(result.expect("sent"), 5);
+        });
     }
 }

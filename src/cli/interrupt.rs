@@ -1,5 +1,6 @@
 //! Ctrl-C: stops the answer that is being generated; otherwise, or pressed again, it ends the program.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hadal::engine::Interrupt;
@@ -15,8 +16,12 @@ static CURRENT: Mutex<Option<Interrupt>> = Mutex::new(None);
 #[error("interrupted")]
 pub struct Interrupted;
 
-/// Starts to listen. To be called once.
+/// Starts to listen, if that was not done by a command that this one is made of.
 pub fn listen() -> anyhow::Result<()> {
+    static LISTENS: AtomicBool = AtomicBool::new(false);
+    if LISTENS.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     ctrlc::set_handler(|| match current().take() {
         Some(interrupt) => interrupt.stop(),
         None => std::process::exit(EXIT_CODE),
