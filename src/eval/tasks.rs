@@ -241,7 +241,7 @@ mod tests {
         assert!(Results::stored(&path, &header, false).is_err());
         assert!(Results::stored(&path, &Header { model: "n".into(), ..header.clone() }, true).is_err());
         let mut stored = Results::stored(&path, &header, true).unwrap();
-        assert_eq!(stored.outcomes, [outcome.clone()]);
+        assert_eq!(stored.outcomes, std::slice::from_ref(&outcome));
         stored.add(outcome.clone()).unwrap();
         assert_eq!(results(&path).unwrap(), (header, vec![outcome.clone(), outcome]));
     }

@@ -38,7 +38,7 @@ impl Code {
             Code::OneMad => mad(state.wrapping_mul(34_038_481).wrapping_add(76_625_530)),
             Code::TwoMad => {
                 let x = state.wrapping_mul(264_435_761).wrapping_add(1_013_904_223);
-                mad(x.wrapping_add((u64::from(x) * 1_664_525 >> 32) as u32))
+                mad(x.wrapping_add(((u64::from(x) * 1_664_525) >> 32) as u32))
             }
             Code::ThreeInst => {
                 let x = state.wrapping_mul(89_226_354).wrapping_add(64_248_484);
