@@ -528,12 +528,11 @@ macro_rules! searched {
 }
 pub(in crate::quant) use searched;
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
     /// What is compiled for vectors writes the bytes of the plain version.
-    #[cfg(target_arch = "x86_64")]
     #[test]
     fn instruction_sets_agree() {
         if !crate::simd::Isa::Avx2.is_available() {
