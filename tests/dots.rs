@@ -291,7 +291,11 @@ fn hard_values(len: usize, largest: f32, rng: &mut fastrand::Rng) -> Vec<Vec<f32
 fn quantizers_write_the_bytes_of_the_scalar_encoder() {
     let mut failures = Failures::default();
     let mut rng = fastrand::Rng::with_seed(3);
-    for format in FORMATS.iter().filter(|format| format.has_encoder()) {
+    // What inputs become: for others there is one encoder, and some search for seconds.
+    let is_input = |format: &Format| {
+        FORMATS.iter().filter_map(|row| row.dot.as_ref()).any(|dot| std::ptr::eq(dot.input, format))
+    };
+    for format in FORMATS.iter().filter(|format| is_input(format)) {
         for blocks in [0, 1, 2, 3, 5, 16] {
             let len = blocks * format.block_len;
             let mut cases = inputs(len, &mut rng);

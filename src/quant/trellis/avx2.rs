@@ -56,7 +56,11 @@ fn fours<const K: usize>(w: &Block<K>, group: usize) -> __m256i {
     };
     let bits = _mm256_shuffle_epi8(bytes, bytemuck::cast(order));
     // Four weights of an odd number of bits end within a byte.
-    if K.is_multiple_of(2) { bits } else { _mm256_srlv_epi32(bits, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4)) }
+    if K.is_multiple_of(2) {
+        bits
+    } else {
+        _mm256_srlv_epi32(bits, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4))
+    }
 }
 
 /// 16 bytes of the ring from byte `at` on, a multiple of 4.
