@@ -3,23 +3,19 @@
 
 use super::attention::{Shape, attend};
 use super::{Encoder, Row};
-use crate::backend::{Backend, Gate, Hidden, RmsNorm, Source};
+use crate::backend::{Backend, Hidden, RmsNorm, Source};
 use crate::error::Result;
 use crate::file::Weights;
+use crate::layers::Rope;
 use crate::layers::rope::Scaling;
-use crate::layers::{Attention, Mlp, Rope};
 use crate::model::Config;
+use crate::model::gemma3::{Layer, WINDOW_ROPE_BASE, load_layers};
 use crate::model::load::Loader;
 use crate::tensor::Tensor;
 
 /// The table row.
 pub(super) static ROW: Row =
     Row { name: "gemma-embedding", models: "EmbeddingGemma", word_piece: false, load };
-
-/// Every sixth layer sees everything; files that say otherwise carry the key.
-const WINDOW_PATTERN: usize = 6;
-/// Rope base of windowed layers where the file does not say.
-const WINDOW_ROPE_BASE: f32 = 10_000.0;
 
 #[derive(Debug)]
 struct Gemma {
@@ -31,38 +27,16 @@ struct Gemma {
     window_rope: Rope,
 }
 
-#[derive(Debug)]
-struct Layer {
-    attention: Attention,
-    mlp: Mlp,
-    windowed: bool,
-}
-
 fn load(weights: &Weights) -> Result<Box<dyn Encoder>> {
     let loader = Loader::new(weights)?;
     loader.expect_activation(&["gelu_pytorch_tanh", "gelu_tanh"])?;
     let number = |name: &str| weights.metadata.f32(&format!("gemma-embedding.{name}"));
     let (base, scale) =
         (number("rope.freq_base_swa")?.unwrap_or(WINDOW_ROPE_BASE), number("attention.scale")?);
-    let Config { hidden, layers, .. } = loader.config;
-    let windowed = loader.windowed_layers(Some(WINDOW_PATTERN))?;
-    let layer = |index: usize| -> Result<Layer> {
-        let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden).map(Some);
-        let attention = loader.normed_attention(index)?;
-        Ok(Layer {
-            attention: Attention {
-                scale: scale.unwrap_or(attention.scale),
-                post_norm: norm("post_attention_norm")?,
-                ..attention
-            },
-            mlp: Mlp { post_norm: norm("post_ffw_norm")?, ..loader.mlp(index, Gate::Gelu)? },
-            windowed: windowed[index],
-        })
-    };
     Ok(Box::new(Gemma {
         embedding: loader.embedding()?,
-        layers: (0..layers).map(layer).collect::<Result<_>>()?,
-        norm: loader.norm("output_norm", hidden)?,
+        layers: load_layers(&loader, scale)?,
+        norm: loader.norm("output_norm", loader.config.hidden)?,
         full_rope: loader.rope(loader.config.rope_base, &loader.config.rope_scaling, false),
         window_rope: loader.rope(base, &Scaling::None, false),
         config: loader.config,

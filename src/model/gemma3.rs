@@ -25,7 +25,7 @@ pub static ARCHITECTURE: Architecture = Architecture {
 /// Every sixth layer sees everything; files that say otherwise carry the key.
 const WINDOW_PATTERN: usize = 6;
 /// Rope base of windowed layers; absent from the files of the reference converter.
-const WINDOW_ROPE_BASE: f32 = 10_000.0;
+pub(crate) const WINDOW_ROPE_BASE: f32 = 10_000.0;
 /// The 27B model alone scales attention by 1 / sqrt(hidden / heads); its GGUF files do not say so.
 const LAYERS_OF_27B: usize = 62;
 
@@ -40,23 +40,17 @@ struct Gemma3 {
     window_rope: Rope,
 }
 
+/// A layer, of EmbeddingGemma too.
 #[derive(Debug)]
-struct Layer {
-    attention: Attention,
-    mlp: Mlp,
-    windowed: bool,
+pub(crate) struct Layer {
+    pub attention: Attention,
+    pub mlp: Mlp,
+    pub windowed: bool,
 }
 
-fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
-    let loader = Loader::new(weights)?;
-    loader.expect_activation(&["gelu_pytorch_tanh", "gelu_tanh"])?;
-    let keys = loader.keys()?;
-    keys.refuse("rope.scaling.type_swa", "rope scaling of windowed layers")?;
-    keys.refuse("attention.layer_types", "layer type")?;
-    let window_base = keys.positive("rope.freq_base_swa")?.map_or(WINDOW_ROPE_BASE, |base| base as f32);
-    let Config { hidden, heads, layers, .. } = loader.config;
-    let scale = keys.positive("attention.scale")?.map(|scale| scale as f32);
-    let scale = scale.or((layers == LAYERS_OF_27B).then(|| (heads as f32 / hidden as f32).sqrt()));
+/// All layers. `scale` is that of attention, where a model has another than 1 / sqrt(head width).
+pub(crate) fn load_layers(loader: &Loader, scale: Option<f32>) -> Result<Vec<Layer>> {
+    let Config { hidden, layers, .. } = loader.config;
     let windowed = loader.windowed_layers(Some(WINDOW_PATTERN))?;
     let layer = |index: usize| -> Result<Layer> {
         let norm = |name: &str| loader.norm(&format!("blk.{index}.{name}"), hidden).map(Some);
@@ -71,11 +65,24 @@ fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
             windowed: windowed[index],
         })
     };
+    (0..layers).map(layer).collect()
+}
+
+fn load(weights: &Weights) -> Result<Arc<dyn Model>> {
+    let loader = Loader::new(weights)?;
+    loader.expect_activation(&["gelu_pytorch_tanh", "gelu_tanh"])?;
+    let keys = loader.keys()?;
+    keys.refuse("rope.scaling.type_swa", "rope scaling of windowed layers")?;
+    keys.refuse("attention.layer_types", "layer type")?;
+    let window_base = keys.positive("rope.freq_base_swa")?.map_or(WINDOW_ROPE_BASE, |base| base as f32);
+    let Config { hidden, heads, layers, .. } = loader.config;
+    let scale = keys.positive("attention.scale")?.map(|scale| scale as f32);
+    let scale = scale.or((layers == LAYERS_OF_27B).then(|| (heads as f32 / hidden as f32).sqrt()));
     let embedding = loader.embedding()?;
     Ok(Arc::new(Gemma3 {
         head: loader.head(&embedding)?,
         embedding,
-        layers: (0..layers).map(layer).collect::<Result<_>>()?,
+        layers: load_layers(&loader, scale)?,
         norm: loader.norm("output_norm", hidden)?,
         full_rope: loader.rope(loader.config.rope_base, &loader.config.rope_scaling, false),
         window_rope: loader.rope(window_base, &Scaling::None, false),
