@@ -40,7 +40,7 @@ impl Input {
             cpu.rows_per_part(rows, columns),
             |scratch, row, bytes| {
                 let values = source.row(cpu.isa, row, scratch);
-                if exceeds(values, format.largest) {
+                if format.largest < f32::INFINITY && exceeds(values, format.largest) {
                     too_large.store(true, Ordering::Relaxed);
                 }
                 quantize(values, bytes);
