@@ -13,12 +13,9 @@ fn measure(t: u32) {
     if t >= BLOCKS {
         return;
     }
-    var least = turned[t * BLOCK];
-    var most = least;
-    for (var i = 1u; i < BLOCK; i++) {
-        least = min(least, turned[t * BLOCK + i]);
-        most = max(most, turned[t * BLOCK + i]);
-    }
+    let ends = extremes(t);
+    let least = ends.x;
+    let most = ends.y;
     let width = max(quotient(most - least, MOST), 1e-7);
     let low = abs(least) > abs(most);
     let edge = select(most, least, low);

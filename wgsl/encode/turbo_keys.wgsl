@@ -13,12 +13,9 @@ fn measure(t: u32) {
     if t >= BLOCKS {
         return;
     }
-    var least = turned[t * BLOCK];
-    var most = least;
-    for (var i = 1u; i < BLOCK; i++) {
-        least = min(least, turned[t * BLOCK + i]);
-        most = max(most, turned[t * BLOCK + i]);
-    }
+    let ends = extremes(t);
+    let least = ends.x;
+    let most = ends.y;
     let scale = quotient(most - least, MOST - LEAST);
     let divisor = scale + 1e-8;
     let zero = round(select(quotient(least, divisor), quotient(most + least, 2.0 * divisor), BITS == 8u));

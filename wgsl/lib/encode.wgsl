@@ -20,6 +20,17 @@ fn encode(t: u32) {
     workgroupBarrier();
 }
 
+// The least and the most of the numbers of block `t`.
+fn extremes(t: u32) -> vec2<f32> {
+    var least = turned[t * BLOCK];
+    var most = least;
+    for (var i = 1u; i < BLOCK; i++) {
+        least = min(least, turned[t * BLOCK + i]);
+        most = max(most, turned[t * BLOCK + i]);
+    }
+    return vec2(least, most);
+}
+
 // Word `i` of the row as it is stored; behind its last byte 0.
 fn word(i: u32) -> u32 {
     return byte(4u * i) | (byte(4u * i + 1u) << 8u) | (byte(4u * i + 2u) << 16u) | (byte(4u * i + 3u) << 24u);
