@@ -42,7 +42,8 @@ export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128 -C link-
   -C link-arg=$wasi/crt1-command.o -C link-arg=--unresolved-symbols=ignore-all"
 export CARGO_TARGET_WASM32_WASIP1_RUNNER='node --no-warnings .ci/wasi.mjs'
 std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=)
-on wasm32-wasip1 test "${std[@]}" "${formats[@]}" --test format_properties
+# A panic ends the program there, with what it had kept of the test's output.
+on wasm32-wasip1 test "${std[@]}" "${formats[@]}" --test format_properties -- --nocapture
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64-static -L /usr/aarch64-linux-gnu'

@@ -198,6 +198,8 @@ proptest! {
     #[test]
     fn any_floats_encode_without_panic_and_alike_on_every_isa(bits in vec(any::<u32>(), 256)) {
         let floats: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
+        // WebAssembly leaves open which NaN comes of two: an engine's answer changes when it optimizes the function.
+        let comparable = !cfg!(target_arch = "wasm32") || floats.iter().all(|float| float.is_finite());
         for format in encodable() {
             let values = fill(format, &floats);
             let mut expected = vec![0; format.bytes_for(values.len()).unwrap()];
@@ -205,7 +207,9 @@ proptest! {
             for isa in Isa::available() {
                 let mut found = vec![0; expected.len()];
                 format.quantize(isa, &values, &mut found).unwrap();
-                prop_assert_eq!(&found, &expected, "{} {}", format.name, isa.name());
+                if comparable {
+                    prop_assert_eq!(&found, &expected, "{} {}", format.name, isa.name());
+                }
             }
         }
     }
