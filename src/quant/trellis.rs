@@ -145,9 +145,9 @@ macro_rules! width {
 
             /// The table row. Its id is of our own: no other program reads these blocks, see `docs/low-bits.md`.
             pub static FORMAT: Format = Format::new::<Block>($name, Some(super::ID + $k))
-        .shader(include_str!($wgsl))
+                .shader(include_str!($wgsl))
                 .encoder::<Block>()
-                .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; super::dot, avx2])
+        .dot(&q8_k::FORMAT, arms![scaled; Block, q8_k::Block; super::dot, avx2])
                 .panel(panel::scaled::<Block>());
 
             impl crate::quant::Block for Block {

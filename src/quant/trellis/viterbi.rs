@@ -207,7 +207,7 @@ fn least<const K: usize, const LANES: usize>(pair: [i16; 2], before: &[i16], aft
         let first = oldest * after.len();
         let codes = [&codes[0][first..][..after.len()], &codes[1][first..][..after.len()]];
         for (at, after) in after.iter_mut().enumerate() {
-            let before = before[(first + at) * LANES >> (2 * K)];
+            let before = before[((first + at) * LANES) >> (2 * K)];
             for i in 0..LANES {
                 let sum = error::<K>(pair, [codes[0][at][i], codes[1][at][i]]);
                 after[i] = after[i].min(sum.saturating_add(before));
