@@ -1,8 +1,9 @@
-//! `hadal quantize` as a program: killed, out of space, refused.
+//! `hadal quantize` and `hadal convert` as programs: killed, out of space, refused.
 
+use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 const SOURCE: &str = "models/austen/austen-q8_0.gguf";
 
@@ -19,34 +20,60 @@ fn quantize(out: &Path, more: &[&str]) -> Output {
     hadal(&[&["quantize", SOURCE, "--type", "q4_k_m", "-o", out], more].concat())
 }
 
-#[test]
-fn a_killed_run_is_resumed_with_the_same_bytes() {
+/// What is at `path`: one file, or the files of a folder by name.
+fn contents(path: &Path) -> Vec<(OsString, Vec<u8>)> {
+    let read = |path: &Path| (path.file_name().unwrap_or_default().to_owned(), std::fs::read(path).unwrap());
+    if path.is_file() {
+        return vec![read(path)];
+    }
+    let mut files: Vec<_> =
+        std::fs::read_dir(path).unwrap().map(|entry| read(&entry.unwrap().path())).collect();
+    files.sort();
+    files
+}
+
+/// Twenty runs are killed at random, and what they left gone on with.
+fn killed_runs_are_resumed(arguments: &[&str], name: &str, remove: fn(&Path) -> std::io::Result<()>) {
     let folder = tempfile::tempdir().unwrap();
-    let whole = folder.path().join("whole.gguf");
-    let result = quantize(&whole, &[]);
+    let out = folder.path().join(name);
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hadal"));
+        command.args(arguments).args(more).arg("-o").arg(&out).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let start = Instant::now();
+    let result = run(&["--threads", "1"]).output().unwrap();
     assert!(result.status.success(), "{}", text(&result.stderr));
-    let whole = std::fs::read(whole).unwrap();
+    let (time, whole) = (start.elapsed(), contents(&out));
+    remove(&out).unwrap();
     let mut random = fastrand::Rng::with_seed(26);
-    let mut killed = 0;
+    let (mut killed, mut resumed) = (0, 0);
     for round in 0..20 {
-        let out = folder.path().join("out.gguf");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_hadal"))
-            .args(["quantize", SOURCE, "--type", "q4_k_m", "--threads", "1", "--resume", "-o"])
-            .arg(&out)
-            .stderr(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_micros(random.u64(0..250_000)));
+        let mut child = run(&["--threads", "1", "--resume"]).spawn().unwrap();
+        std::thread::sleep(time.mul_f64(random.f64()));
         child.kill().unwrap();
         killed += usize::from(!child.wait().unwrap().success());
-        let result = quantize(&out, &["--resume"]);
+        if out.exists() {
+            remove(&out).unwrap();
+            continue;
+        }
+        resumed += usize::from(std::fs::read_dir(&folder).unwrap().count() > 0);
+        let result = run(&["--resume"]).output().unwrap();
         assert!(result.status.success(), "{}", text(&result.stderr));
-        assert!(std::fs::read(&out).unwrap() == whole, "round {round}");
-        std::fs::remove_file(&out).unwrap();
+        assert!(contents(&out) == whole, "round {round}");
+        remove(&out).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left over");
     }
-    assert!(killed > 0, "none was killed in time");
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left over");
+    assert!(killed > 0 && resumed > 0, "{killed} were killed in time, {resumed} had begun");
+}
+
+#[test]
+fn killed_runs_end_with_the_same_bytes() {
+    let file = ["quantize", SOURCE, "--type", "q4_k_m"];
+    killed_runs_are_resumed(&file, "out.gguf", |path| std::fs::remove_file(path));
+    // In several files.
+    let folder = ["convert", SOURCE, "--type", "affine4_g64", "--split-max-size", "1M"];
+    killed_runs_are_resumed(&folder, "out", |path| std::fs::remove_dir_all(path));
 }
 
 /// A limit on the size of files stands in for a full disk: the system refuses in the same way.
@@ -70,6 +97,36 @@ fn a_full_disk_leaves_the_old_file() {
     let result = hadal(&[&arguments[..], &[out.to_str().unwrap()]].concat());
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(std::fs::metadata(&out).unwrap().len() > 1_000_000);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_no_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("out");
+    let arguments = format!("convert {SOURCE} --type f16 --resume -o '{}'", out.display());
+    let limited = |limit: &str| {
+        let command =
+            format!("trap '' XFSZ; ulimit -f {limit}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_hadal"));
+        Command::new("bash").args(["-c", &command]).output().unwrap()
+    };
+    let result = limited("4000");
+    assert_eq!(result.status.code(), Some(1));
+    assert!(text(&result.stderr).contains("model.safetensors"), "{}", text(&result.stderr));
+    assert!(!out.exists(), "a folder is there only when it is whole");
+    // With room again it goes on.
+    let result = limited("unlimited");
+    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(std::fs::metadata(out.join("model.safetensors")).unwrap().len() > 8_000_000);
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
+    // Where nothing can be written, and over what is there.
+    for (out, message) in [("/proc/out", "/proc/out.partial"), (out.to_str().unwrap(), "is there already")] {
+        let before = contents(&place.path().join("out"));
+        let result = hadal(&["convert", SOURCE, "--type", "f16", "-o", out]);
+        assert_eq!(result.status.code(), Some(1), "{out}");
+        assert!(text(&result.stderr).contains(message), "{}", text(&result.stderr));
+        assert!(contents(&place.path().join("out")) == before);
+    }
 }
 
 #[test]
