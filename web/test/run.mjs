@@ -5,6 +5,7 @@ import os from "node:os";
 import path from "node:path";
 import { engineTests } from "./engine.mjs";
 import { fileTests } from "./files.mjs";
+import { largeTests } from "./large.mjs";
 import { packageTests } from "./package.mjs";
 import { pageTests } from "./page.mjs";
 import { expected, visit } from "./visit.mjs";
@@ -21,7 +22,7 @@ function within(milliseconds, work) {
   return Promise.race([work, over]);
 }
 
-const tests = { ...engineTests, ...fileTests, ...packageTests, ...pageTests({ visit, shots, expected }) };
+const tests = { ...engineTests, ...fileTests, ...largeTests, ...packageTests, ...pageTests({ visit, shots, expected }) };
 const wanted = process.argv.slice(2);
 let failures = 0;
 fs.mkdirSync(shots, { recursive: true });
