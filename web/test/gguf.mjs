@@ -12,9 +12,9 @@ const VOCABULARY = 3 + 256;
 const [U32, F32, TEXT, ARRAY, I32] = [4, 6, 8, 9, 5];
 const ALIGNMENT = 32;
 
-/** The files of a llama, in order: each its `size`, its `header` and its bytes `from` a place `to` another. `before`: tensors before its own. */
-export function llama({ layers, copies, parts = 1, before = [] }) {
-  const tensors = [...before, tensor("token_embd.weight", [HIDDEN, VOCABULARY]), ones("output_norm.weight")];
+/** The files of a llama, in order: each its `size`, its `header` and its bytes `from` a place `to` another. */
+export function llama({ layers, copies, parts = 1 }) {
+  const tensors = [tensor("token_embd.weight", [HIDDEN, VOCABULARY]), ones("output_norm.weight")];
   const each = Math.ceil(layers / parts);
   const files = [];
   for (let part = 0; part < parts; part++) {

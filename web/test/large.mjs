@@ -1,8 +1,5 @@
 // Models above what memory holds.
 import assert from "node:assert/strict";
-import fs from "node:fs";
-import os from "node:os";
-import path from "node:path";
 import { Readable } from "node:stream";
 import { ISOLATION } from "../serve.mjs";
 import { llama } from "./gguf.mjs";
@@ -69,33 +66,5 @@ export const largeTests = {
     const off = difference(found.logits, expected.logits);
     assert.ok(off < 1e-7, `${off}`);
     await end();
-  },
-
-  /** A file above 4 GiB that a user picks, with the weights behind the fourth: the rest is a hole on the disk. */
-  async wide() {
-    const file = path.join(fs.mkdtempSync(path.join(os.tmpdir(), "hadal-wide-")), "wide.gguf");
-    const hole = { name: "unused.weight", dims: [1 << 20, 1 << 10], pattern: Buffer.alloc(1 << 20), runs: 1, copies: 1 << 12 };
-    const [wide] = llama({ layers: 2, copies: 1, before: [hole] });
-    const [small] = llama({ layers: 2, copies: 1 });
-    const to = fs.openSync(file, "w");
-    fs.writeSync(to, wide.header, 0, wide.header.length, 0);
-    const behind = wide.header.length + 4 * GIB;
-    fs.writeSync(to, wide.read(behind, wide.size), 0, wide.size - behind, behind);
-    fs.closeSync(to);
-    const { page, end } = await visit({ answer: making({ "/small.gguf": small }) });
-    await page.setContent('<input type="file">');
-    await page.setInputFiles("input", file);
-    const tokens = [1, 100];
-    const found = await inPage(page, async ({ Engine }, tokens) => {
-      const engine = await Engine.open(document.querySelector("input").files[0], { device: "webgpu" });
-      const logits = [...(await engine.logits(tokens))];
-      await engine.dispose();
-      return logits;
-    }, tokens);
-    const expected = await inPage(page, logits, { model: "/small.gguf", options: { device: "cpu" }, tokens });
-    const off = difference(found, expected.logits);
-    assert.ok(off < 1e-7, `${off}`);
-    await end();
-    fs.rmSync(path.dirname(file), { recursive: true });
   },
 };
