@@ -1,8 +1,11 @@
 //! Models as Hugging Face and MLX folders: the same tensors, tokens and logits as what they were made of.
 #![allow(clippy::unwrap_used, reason = "a test that cannot do its steps must fail")]
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 
+use hadal::Error;
 use hadal::backend::cpu::Activations;
 use hadal::cache::CacheType;
 use hadal::convert::for_gguf;
@@ -26,7 +29,7 @@ fn target(matrices: &str, floats: &'static Format) -> Target {
 }
 
 fn make(source: &Weights, target: Target, out: &Path) {
-    Folder::new(source, target).unwrap().write(out, Some(2), |_| Ok(())).unwrap();
+    Folder::new(source, target).unwrap().write(out, Some(2), Start::Anew, |_| Ok(())).unwrap();
 }
 
 fn gguf(source: Weights, out: &Path) {
@@ -134,16 +137,63 @@ fn a_quantized_folder_becomes_a_file() {
     // Whatever is there stays.
     std::fs::create_dir(&again).unwrap();
     let folder = Folder::new(&file, target("f16", &f16::FORMAT)).unwrap();
-    let error = folder.write(&again, None, |_| Ok(())).unwrap_err();
+    let error = folder.write(&again, None, Start::Anew, |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("is there already"), "{error}");
-    // Stopped half-way, nothing is left.
-    let stopped = place.path().join("stopped");
-    let mut steps = 0;
-    let made = folder.write(&stopped, None, |_| {
-        steps += 1;
-        if steps < 20 { Ok(()) } else { Err(hadal::Error::Tokenizer("stop".into())) }
-    });
-    assert!(made.is_err() && !stopped.exists() && !place.path().join("stopped.partial").exists());
+}
+
+/// Every file of a folder.
+fn files(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+#[test]
+fn what_was_stopped_is_gone_on_with() {
+    let place = tempfile::tempdir().unwrap();
+    let [whole, stopped] = ["whole", "stopped"].map(|name| place.path().join(name));
+    let source = Weights::open(AUSTEN).unwrap();
+    let wanted = target("affine4_g64", &f16::FORMAT);
+    // Several files, of which some are whole when it is stopped.
+    let wanted = Target { shard: 500_000, ..wanted };
+    make(&source, wanted, &whole);
+    let folder = Folder::new(&source, wanted).unwrap();
+    let run = |folder: &Folder, start, most: usize| {
+        let mut steps = 0;
+        let made = folder.write(&stopped, None, start, |_| {
+            steps += 1;
+            if steps <= most { Ok(()) } else { Err(Error::Tokenizer("stop".into())) }
+        });
+        (made, steps)
+    };
+    let total = source.tensors.len();
+    // At once, at the start of the work, in the middle, and then to the end without doing anything twice.
+    for most in [0, 1, 20] {
+        let (made, _) = run(&folder, Start::Resume, most);
+        assert!(made.is_err() && !stopped.exists());
+    }
+    // Another source, or other formats: refused, or begun anew.
+    let copy = place.path().join("copy.gguf");
+    gguf(Weights::open(AUSTEN).unwrap(), &copy);
+    let copy = Weights::open(&copy).unwrap();
+    let (made, steps) = run(&Folder::new(&copy, wanted).unwrap(), Start::Resume, total);
+    assert!(steps == 0 && made.unwrap_err().to_string().contains("is of another source"));
+    let (made, steps) = run(&folder, Start::Resume, total);
+    made.unwrap();
+    assert_eq!(steps, total - 21);
+    assert!(files(&stopped) == files(&whole) && files(&whole).len() > 8);
+
+    std::fs::remove_dir_all(&stopped).unwrap();
+    let (made, _) = run(&folder, Start::Anew, 20);
+    made.unwrap_err();
+    let other =
+        Folder::new(&source, Target { matrices: Format::by_name("mxfp4").unwrap(), ..wanted }).unwrap();
+    let (made, steps) = run(&other, Start::Resume, total);
+    made.unwrap();
+    assert_eq!(steps, total);
+    let made = Weights::open(&stopped).unwrap();
+    assert_eq!(made.tensor("blk.0.attn_q.weight").unwrap().format().name, "mxfp4");
+    let left: Vec<_> = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "{left:?}");
 }
 
 /// A SentencePiece vocabulary as GGUF has it: bytes, letters and some words, the longer the better.

@@ -194,6 +194,7 @@ fn products_of_every_shape() {
     for shape in [[1, 1, COLUMNS], [1, 9, 2048], [1, 3, 8448], [1, 65_700, 32], [2, 65_700, 32]] {
         Case { format: "q8_0", shape, activations: Activations::Quantized, all: false }.check();
     }
+    Case { format: "q4_k", shape: [1, 33, 8448], activations: Activations::Quantized, all: true }.check();
 }
 
 #[test]
@@ -488,16 +489,87 @@ fn attention_over_the_cache() {
 
 fn check_attention(case: &Attending, all: bool) {
     let expected = attention(&cpu(Activations::Float), case);
+    each_device(all, Activations::Float, |gpu, name| compare_attention(gpu, name, case, &expected));
+}
+
+fn compare_attention(gpu: &Gpu, name: &str, case: &Attending, expected: &[Hidden]) {
     let allowed = match case.kv {
         kv if kv == CacheType::F32 => FLOAT,
         kv if kv.is_dense() => HALF_CACHE,
         _ => PACKED_CACHE,
     };
-    each_device(all, Activations::Float, |gpu, name| {
-        for (piece, (found, expected)) in attention(gpu, case).iter().zip(&expected).enumerate() {
-            close(&format!("piece {piece} of {case:?} on {name}"), found, expected, allowed);
+    for (piece, (found, expected)) in attention(gpu, case).iter().zip(expected).enumerate() {
+        close(&format!("piece {piece} of {case:?} on {name}"), found, expected, allowed);
+    }
+}
+
+/// Two or three parts of a layer's 640 rows, with segments, within them, and rows of queries so many that what they find
+/// has to be cut as well.
+#[test]
+fn caches_larger_than_a_binding() {
+    let f16 = Attending {
+        heads: 4,
+        kv_heads: 2,
+        dim: 64,
+        kv: CacheType::F16,
+        window: None,
+        softcap: None,
+        sinks: true,
+        normed: true,
+        interleaved: false,
+        pieces: &[24, 1, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 24, 1],
+        size: 1.0,
+    };
+    // The ring of rows begins anew within the last pieces.
+    let window = Attending { window: Some(260), pieces: &[24; 28], ..f16.clone() };
+    let kind = |kv: &str| Attending { kv: kv.parse().unwrap(), ..f16.clone() };
+    let devices: Vec<Arc<Device>> = gpu::found()
+        .iter()
+        .map(|adapter| Arc::new(Device::open_with_bindings(adapter, 1 << 16).unwrap()))
+        .collect();
+    for case in [&f16, &window, &kind("f32"), &kind("q8_0"), &kind("turbo"), &kind("q8_0/bf16")] {
+        let expected = attention(&cpu(Activations::Float), case);
+        for device in &devices {
+            let gpu = Gpu::new(Arc::clone(device), Activations::Float);
+            compare_attention(&gpu, device.name(), case, &expected);
+            device.check().unwrap();
         }
-    });
+    }
+    assert_eq!(gpu::complaints(), [""; 0]);
+}
+
+/// What slow devices do in several dispatches is what others do in one, bit for bit.
+#[test]
+fn dispatches_that_are_cut() {
+    let case = Attending {
+        heads: 4,
+        kv_heads: 2,
+        dim: 64,
+        kv: "q8_0/f16".parse().unwrap(),
+        window: Some(300),
+        softcap: None,
+        sinks: true,
+        normed: false,
+        interleaved: false,
+        pieces: &[27, 400],
+        size: 1.0,
+    };
+    for adapter in gpu::found() {
+        let run = |device: Device| {
+            let gpu = Gpu::new(Arc::new(device), Activations::Quantized);
+            let layer = layer(by_name("q4_k"), 130, COLUMNS, true);
+            let mut found = attention(&gpu, &case);
+            found.push(product(&gpu, &layer, hidden(1, 35, COLUMNS)));
+            let dispatches = gpu.gpu().unwrap().counts().dispatches;
+            (dispatches, found.iter().map(|found| found.values().to_vec()).collect::<Vec<_>>())
+        };
+        let open = || Device::open(adapter, true).unwrap();
+        let ((some, expected), (more, found)) = (run(open()), run(open().with_most_macs(1 << 16)));
+        // The product takes five instead of one, attention 4 and 50 instead of one each.
+        assert!(more >= some + 54, "{more} instead of {some}");
+        assert!(found == expected, "{}", open().name());
+    }
+    assert_eq!(gpu::complaints(), [""; 0]);
 }
 
 #[test]

@@ -12,6 +12,9 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// A file and its SHA-256.
 const SMALL: &[u8] = b"hello";
 const SMALL_HASH: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+/// Its hash as a blob of Git, and that of the Austen model.
+const SMALL_BLOB: &str = "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0";
+const AUSTEN_BLOB: &str = "7a65d2ab41c657b4b8b967dab51d826ea7d572d2";
 
 /// What the hub holds and was asked.
 #[derive(Default)]
@@ -158,10 +161,14 @@ fn a_broken_download_is_gone_on_with() {
 #[test]
 fn damage_and_absence_are_told() {
     let home = tempfile::tempdir().unwrap();
-    let hub = Hub::new(&[("m-Q8_0.gguf", b"HELLO", SMALL_HASH)]);
-    let cases: [(&[&str], &str); 4] = [
+    let hub = Hub::new(&[("m-Q8_0.gguf", b"HELLO", SMALL_HASH), ("m-Q6_K.gguf", b"HELLO", SMALL_BLOB)]);
+    let cases: [(&[&str], &str); 5] = [
         (&["pull", "owner/model:q8_0"], "the download is damaged"),
-        (&["pull", "owner/model:q2_k"], "has no GGUF file with \"q2_k\" in its name: m-Q8_0.gguf"),
+        (&["pull", "owner/model:q6_k"], "its hash is "),
+        (
+            &["pull", "owner/model:q2_k"],
+            "has no GGUF file with \"q2_k\" in its name: m-Q6_K.gguf, m-Q8_0.gguf",
+        ),
         (&["pull", "owner/other"], "there is no such model"),
         (&["run", "-m", "owner/model:q8_0", "x"], "`hadal pull owner/model:q8_0` brings it"),
     ];
@@ -178,8 +185,7 @@ fn damage_and_absence_are_told() {
 fn models_are_run_by_name() {
     let home = tempfile::tempdir().unwrap();
     let bytes = std::fs::read("models/austen/austen-q8_0.gguf").unwrap();
-    // Git's own hash of small files is not checked.
-    let hub = Hub::new(&[("austen-Q8_0.gguf", &bytes, COMMIT)]);
+    let hub = Hub::new(&[("austen-Q8_0.gguf", &bytes, AUSTEN_BLOB)]);
     let result = hub.hadal(home.path(), &["pull", "owner/model"]);
     assert!(result.status.success(), "{}", text(&result.stderr));
     let arguments = [
@@ -196,4 +202,47 @@ fn models_are_run_by_name() {
     let result = hub.hadal(home.path(), &arguments);
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(text(&result.stdout).contains("perplexity"));
+
+    // Every command that takes a model takes its name.
+    let out = home.path().join("out");
+    let out = out.to_str().unwrap();
+    let gguf = format!("{out}.gguf");
+    let commands: [(&[&str], &str); 7] = [
+        (&["quantize", "NAME", "--type", "q4_0", "-o", &gguf], "bits per weight"),
+        (&["convert", "NAME", "-o", out], ""),
+        (&["inspect", "NAME"], "Q8_0"),
+        (&["fit", "NAME"], "context"),
+        (&["tokenize", "--ids", "-m", "NAME", "Emma"], ""),
+        (&["run", "-m", "NAME", "-n", "1", "Emma"], ""),
+        (
+            &[
+                "eval",
+                "kl",
+                "-m",
+                "NAME",
+                "--reference",
+                "NAME",
+                "tests/data/austen/heldout.txt",
+                "--chunks",
+                "1",
+            ],
+            "mean kl",
+        ),
+    ];
+    for (arguments, expected) in commands {
+        let [named, missing] = ["owner/model:q8_0", "owner/model:q6_k"].map(|name| {
+            let arguments: Vec<_> =
+                arguments.iter().map(|&argument| if argument == "NAME" { name } else { argument }).collect();
+            hub.hadal(home.path(), &arguments)
+        });
+        assert!(named.status.success(), "{arguments:?}: {}", text(&named.stderr));
+        assert!(text(&named.stdout).contains(expected), "{arguments:?}: {}", text(&named.stdout));
+        assert_eq!(missing.status.code(), Some(1), "{arguments:?}");
+        assert!(
+            text(&missing.stderr).contains("`hadal pull owner/model:q6_k` brings it"),
+            "{}",
+            text(&missing.stderr)
+        );
+    }
+    assert!(Path::new(&gguf).is_file() && Path::new(out).join("model.safetensors").is_file());
 }

@@ -1,5 +1,7 @@
-//! `hadal quantize` as a program: killed, out of space, refused.
+//! `hadal quantize` and `hadal convert` as programs: killed, out of space, refused.
+#![allow(clippy::unwrap_used, reason = "a test that cannot do its steps must fail")]
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -17,6 +19,18 @@ fn text(bytes: &[u8]) -> String {
 fn quantize(out: &Path, more: &[&str]) -> Output {
     let out = out.to_str().expect("a plain path");
     hadal(&[&["quantize", SOURCE, "--type", "q4_k_m", "-o", out], more].concat())
+}
+
+/// What is at `path`: one file, or the files of a folder by name.
+fn contents(path: &Path) -> Vec<(OsString, Vec<u8>)> {
+    let read = |path: &Path| (path.file_name().unwrap_or_default().to_owned(), std::fs::read(path).unwrap());
+    if path.is_file() {
+        return vec![read(path)];
+    }
+    let mut files: Vec<_> =
+        std::fs::read_dir(path).unwrap().map(|entry| read(&entry.unwrap().path())).collect();
+    files.sort();
+    files
 }
 
 #[test]
@@ -70,6 +84,36 @@ fn a_full_disk_leaves_the_old_file() {
     let result = hadal(&[&arguments[..], &[out.to_str().unwrap()]].concat());
     assert!(result.status.success(), "{}", text(&result.stderr));
     assert!(std::fs::metadata(&out).unwrap().len() > 1_000_000);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_no_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("out");
+    let arguments = format!("convert {SOURCE} --type f16 --resume -o '{}'", out.display());
+    let limited = |limit: &str| {
+        let command =
+            format!("trap '' XFSZ; ulimit -f {limit}; exec '{}' {arguments}", env!("CARGO_BIN_EXE_hadal"));
+        Command::new("bash").args(["-c", &command]).output().unwrap()
+    };
+    let result = limited("4000");
+    assert_eq!(result.status.code(), Some(1));
+    assert!(text(&result.stderr).contains("model.safetensors"), "{}", text(&result.stderr));
+    assert!(!out.exists(), "a folder is there only when it is whole");
+    // With room again it goes on.
+    let result = limited("unlimited");
+    assert!(result.status.success(), "{}", text(&result.stderr));
+    assert!(std::fs::metadata(out.join("model.safetensors")).unwrap().len() > 8_000_000);
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
+    // Where nothing can be written, and over what is there.
+    for (out, message) in [("/proc/out", "/proc/out.partial"), (out.to_str().unwrap(), "is there already")] {
+        let before = contents(&place.path().join("out"));
+        let result = hadal(&["convert", SOURCE, "--type", "f16", "-o", out]);
+        assert_eq!(result.status.code(), Some(1), "{out}");
+        assert!(text(&result.stderr).contains(message), "{}", text(&result.stderr));
+        assert!(contents(&place.path().join("out")) == before);
+    }
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn blocks_lose_no_more_than_the_published_code() {
         assert_eq!(format.bits_per_weight(), f64::from(k) + 1.0 / 16.0);
         let found = decode(format, &quantize(format, Isa::Scalar, &weights));
         let lost = mean_square(&found, &weights);
-        let limit = LOST[k as usize - 1] * 1.01;
+        // With two weights a state, four bits have less to choose from.
+        let limit = LOST[k as usize - 1] * if k == 4 { 1.05 } else { 1.01 };
         assert!(lost < limit, "{}: {lost:.5}, limit {limit:.5}", format.name);
     }
 }
@@ -142,26 +143,35 @@ fn blocks_lose_no_more_than_the_published_code() {
 /// The encoder in whole numbers against the plain one with floats, both with the code of our blocks.
 #[test]
 fn whole_numbers_find_paths_as_near_as_floats() {
-    let weights = gaussian(5, 16 * BLOCK);
+    // Within what codes reach, so that one scale is tried.
+    let weights: Vec<f32> = gaussian(5, 32 * BLOCK).iter().map(|weight| weight.clamp(-2.4, 2.4)).collect();
     let mut failures = Failures::default();
     for (k, format) in rows() {
-        let trellis = Trellis::new(Code::TwoProducts, k, 12).unwrap();
+        let trellis = Trellis::new(Code::Pairs, k, 14).unwrap();
         let (mut plain, mut fast) = (0.0, 0.0);
-        for block in weights.chunks(BLOCK) {
-            let energy = mean_square(block, &[0.0; BLOCK]);
-            let scale = (energy.sqrt() / trellis.rms()) as f32;
+        for weights in weights.chunks(BLOCK) {
+            let energy = mean_square(weights, &[0.0; BLOCK]);
+            // In the order of the path, whose last pair is coded first.
+            let pairs = (0..BLOCK / 2).rev().map(|pair| pair % 8 * 32 + pair / 8 * 2);
+            let block: Vec<f32> = pairs.flat_map(|first| [weights[first], weights[first + 1]]).collect();
+            // Codes reach farther than the weights where there are enough of them.
+            let scale = (energy.sqrt() / trellis.rms()) as f32 * [1.0, 1.02, 1.14, 1.2][k as usize - 1];
             let scaled: Vec<f32> = block.iter().map(|value| value / scale).collect();
             let states = trellis.encode(&scaled);
-            let codes: Vec<f32> = states.iter().map(|state| trellis.values()[usize::from(*state)]).collect();
+            let codes: Vec<f32> = states
+                .iter()
+                .flat_map(|state| &trellis.values()[2 * usize::from(*state)..][..2])
+                .copied()
+                .collect();
             // The scale that suits the codes best, as the encoder of blocks takes it.
-            let products: f64 = codes.iter().zip(block).map(|(c, w)| f64::from(*c) * f64::from(*w)).sum();
+            let products: f64 = codes.iter().zip(&block).map(|(c, w)| f64::from(*c) * f64::from(*w)).sum();
             let best = f16::from_f64(products / mean_square(&codes, &[0.0; BLOCK]) / BLOCK as f64).to_f32();
             let decoded: Vec<f32> = codes.iter().map(|code| code * best).collect();
-            plain += mean_square(&decoded, block);
-            fast += mean_square(&decode(format, &quantize(format, Isa::Scalar, block)), block);
+            plain += mean_square(&decoded, &block);
+            fast += mean_square(&decode(format, &quantize(format, Isa::Scalar, weights)), weights);
         }
-        // Of four bits a weight the sums of 16 bits lose two hundredths, of fewer less than one.
-        let limit = if k == 4 { 1.03 } else { 1.015 };
+        // The sums of 16 bits lose some thousandths.
+        let limit = 1.005;
         failures.check(fast < plain * limit, || format!("{}: {fast}, plainly {plain}", format.name));
     }
 }

@@ -1,7 +1,7 @@
 //! `hadal convert`: a model folder as one file, or any model as a folder.
 
 use std::io::{Write, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use hadal::convert::for_gguf;
@@ -9,8 +9,9 @@ use hadal::engine::Interrupt;
 use hadal::file::Weights;
 use hadal::quant::{Format, bf16, f16};
 use hadal::quantize::folder::{Folder, Target};
-use hadal::quantize::{Plan, Recipe, Settings};
+use hadal::quantize::{Plan, Recipe, Settings, Start};
 
+use super::hub::ModelName;
 use super::interrupt::{Guard, Interrupted};
 use super::{interrupt, quantize, value};
 
@@ -20,8 +21,8 @@ const SHARD: u64 = 5_000_000_000;
 /// Make a GGUF file of a Hugging Face or MLX folder, or such a folder of any model
 #[derive(Args, Debug)]
 pub struct Convert {
-    /// A folder with config.json, safetensors and tokenizer.json, or a GGUF file
-    source: PathBuf,
+    /// A folder with config.json, safetensors and tokenizer.json, a GGUF file, or OWNER/NAME:QUANT of what was pulled
+    source: ModelName,
 
     /// The file to write, NAME.gguf, or the folder
     #[arg(short, long, value_name = "FILE")]
@@ -54,7 +55,7 @@ pub fn convert(arguments: &Convert) -> anyhow::Result<()> {
     if arguments.output.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("gguf")) {
         return folder(arguments);
     }
-    let weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let weights = for_gguf(arguments.source.weights()?)?;
     let mut plan = Plan::new(&weights, &Settings::new(arguments.r#type), None)?;
     if let Some(limit) = arguments.split_max_size {
         plan.file.split(limit);
@@ -63,8 +64,7 @@ pub fn convert(arguments: &Convert) -> anyhow::Result<()> {
 }
 
 fn folder(arguments: &Convert) -> anyhow::Result<()> {
-    anyhow::ensure!(!arguments.resume, "--resume goes on with a .gguf file: a folder is made in one go");
-    let weights = Weights::open(&arguments.source)?;
+    let weights = arguments.source.weights()?;
     let target = target(arguments, &weights)?;
     let folder = Folder::new(&weights, target)?;
     for name in folder.kept() {
@@ -75,12 +75,15 @@ fn folder(arguments: &Convert) -> anyhow::Result<()> {
     let interrupt = Interrupt::default();
     let guard = Guard::new(interrupt.clone());
     let mut stopped = false;
-    let made = folder.write(Path::new(&arguments.output), arguments.threads, |_| {
+    let start = if arguments.resume { Start::Resume } else { Start::Anew };
+    let made = folder.write(&arguments.output, arguments.threads, start, |_| {
         stopped = interrupt.take();
         if stopped { Err(hadal::Error::option("convert", "stopped")) } else { Ok(()) }
     });
     drop(guard);
     if stopped {
+        // Nothing can be done if that fails.
+        let _ = writeln!(stderr(), "note: stopped: --resume goes on");
         return Err(Interrupted.into());
     }
     Ok(made?)

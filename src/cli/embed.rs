@@ -9,6 +9,7 @@ use hadal::Error;
 use hadal::embed::{Embedder, Pooling};
 use serde_json::json;
 
+use super::hub::ModelName;
 use super::value;
 
 /// Turn texts into vectors with an embedding model
@@ -22,9 +23,9 @@ pub struct Embed {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// The folder of an embedding model, MiniLM or EmbeddingGemma
+    /// The folder of an embedding model, MiniLM or EmbeddingGemma, or OWNER/NAME of what was pulled
     #[arg(short, long, env = "HADAL_MODEL", value_name = "FOLDER")]
-    model: PathBuf,
+    model: ModelName,
 
     /// How the rows of tokens become one [default: as the folder says]
     #[arg(long, value_enum)]
@@ -60,7 +61,7 @@ enum Output {
 /// Prints a vector for each text.
 pub fn embed(arguments: &Embed) -> anyhow::Result<()> {
     let texts = arguments.texts()?;
-    let embedder = Embedder::open(&arguments.model, arguments.threads)?;
+    let embedder = Embedder::open(&arguments.model.path()?, arguments.threads)?;
     let pooling = match arguments.pooling {
         None => embedder.pooling(),
         Some(Kind::Mean) => Pooling::Mean,

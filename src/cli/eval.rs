@@ -10,12 +10,13 @@ use hadal::eval::Windows;
 use hadal::eval::dump::{Dump, Recorder};
 use hadal::eval::kl::Divergences;
 use hadal::eval::perplexity::Losses;
-use hadal::file::{Entry, Weights};
+use hadal::file::Entry;
 use hadal::tokenizer::Special;
 use hadal::{Error, Result};
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use super::hub::ModelName;
 use super::model::{FileArgs, NumericsArgs};
 use super::table::table;
 use super::value;
@@ -61,9 +62,9 @@ struct Ppl {
 /// Divergence of a model's predictions from a reference's
 #[derive(Args, Debug)]
 struct Kl {
-    /// The reference: a model file, or the folder of a dump, which brings its text
+    /// The reference: a model, or the folder of a dump, which brings its text
     #[arg(long, value_name = "MODEL|DUMP")]
-    reference: PathBuf,
+    reference: ModelName,
 
     #[command(flatten)]
     text: TextArgs,
@@ -171,7 +172,7 @@ impl Ppl {
 
 impl Kl {
     fn run(&self) -> anyhow::Result<()> {
-        let found = if Dump::is_at(&self.reference) { self.with_dump()? } else { self.with_model()? };
+        let found = if Dump::is_at(&self.reference.path()?) { self.with_dump()? } else { self.with_model()? };
         let found = found.divergence();
         self.output.print(&[
             ("mean_kl", json!(found.mean_kl)),
@@ -209,7 +210,7 @@ impl Kl {
     }
 
     fn with_dump(&self) -> anyhow::Result<Divergences> {
-        let dump = Dump::open(&self.reference)?;
+        let dump = Dump::open(&self.reference.path()?)?;
         let windows = Windows { length: dump.manifest.ctx_len, context: 0, most: usize::MAX };
         let mut engine = self.model.open(windows.length)?;
         let mut found = Divergences::default();
@@ -268,8 +269,8 @@ impl TextArgs {
 impl EvalModel {
     /// Of the whole file; none of the model that is built in.
     fn bits_per_weight(&self) -> Result<Option<f64>> {
-        let Some(path) = &self.file.model else { return Ok(None) };
-        let weights = Weights::open(&super::hub::resolve(path)?)?;
+        let Some(model) = &self.file.model else { return Ok(None) };
+        let weights = model.weights()?;
         let count = |entry: &Entry| entry.shape.iter().map(|&dim| dim as f64).product::<f64>();
         let weights = weights.tensors.values();
         let bytes: usize = weights.clone().map(|entry| entry.data.len()).sum();

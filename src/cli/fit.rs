@@ -1,21 +1,20 @@
 //! `hadal fit`: how long a context fits in memory, with each kind of cache.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
 
 use clap::Args;
 use hadal::cache::{CacheType, LayerShape};
-use hadal::file::Weights;
 use serde::Serialize;
 
+use super::hub::ModelName;
 use super::table::{grouped, table};
 use super::value;
 
 /// Show what context fits in memory with each kind of cache
 #[derive(Args, Debug)]
 pub struct Fit {
-    /// A GGUF file (any part of a split one) or a Hugging Face folder
-    file: PathBuf,
+    /// A GGUF file (any part of a split one), a Hugging Face folder, or OWNER/NAME:QUANT of what was pulled
+    file: ModelName,
 
     /// Memory for weights and cache, like 8GiB or 500MiB
     #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = value::bytes)]
@@ -51,7 +50,7 @@ struct Report {
 
 /// Prints the table.
 pub fn fit(arguments: &Fit) -> anyhow::Result<()> {
-    let weights = Weights::open(&arguments.file)?;
+    let weights = arguments.file.weights()?;
     let model = hadal::model::load(&weights)?;
     let (shapes, trained) = (model.cache_shape(), model.config().context);
     let weight_bytes = weights.tensors.values().map(|entry| entry.data.len() as u64).sum();

@@ -1,10 +1,12 @@
 //! Models of a hub: `hadal pull`, `list` and `rm`, in the cache that other programs share (`huggingface_hub`'s layout:
 //! `models--OWNER--NAME/{refs,blobs,snapshots}`).
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use hadal::file::Weights;
 use hadal::{Error, Result};
 
 mod cache;
@@ -46,18 +48,46 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The file that `path` means: itself, or, where there is none and it looks like a reference, what was pulled.
-///
-/// # Errors
-/// [`Error::File`] if nothing of that name was pulled.
-pub fn resolve(path: &Path) -> Result<PathBuf> {
-    let reference = path.to_str().and_then(|text| text.parse::<Reference>().ok());
-    let Some(reference) = reference.filter(|_| !path.exists()) else { return Ok(path.into()) };
-    let found = cache::Cache::open().and_then(|cache| cache.model(&reference));
-    found.ok_or_else(|| {
-        let message = format!("is no file, and no model in the cache: `hadal pull {reference}` brings it");
-        Error::File { path: path.into(), message }
-    })
+/// A model as commands are told it: a file, a folder, or a [`Reference`] to what was pulled. No command opens it by itself.
+#[derive(Clone, Debug)]
+pub struct ModelName(PathBuf);
+
+impl From<OsString> for ModelName {
+    fn from(name: OsString) -> Self {
+        ModelName(name.into())
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+impl ModelName {
+    /// Where the model is: at the name itself, or, where nothing is and it looks like a reference, in the cache.
+    ///
+    /// # Errors
+    /// [`Error::File`] if nothing of that name was pulled.
+    pub fn path(&self) -> Result<PathBuf> {
+        let ModelName(name) = self;
+        let reference = name.to_str().and_then(|text| text.parse::<Reference>().ok());
+        let Some(reference) = reference.filter(|_| !name.exists()) else { return Ok(name.clone()) };
+        let found = cache::Cache::open().and_then(|cache| cache.model(&reference));
+        found.ok_or_else(|| {
+            let message =
+                format!("is no file, and no model in the cache: `hadal pull {reference}` brings it");
+            Error::File { path: name.clone(), message }
+        })
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Those of [`ModelName::path`] and [`Weights::open`].
+    pub fn weights(&self) -> Result<Weights> {
+        Weights::open(&self.path()?)
+    }
 }
 
 /// Of the names of a repository's files those that `quant` means, the first of them first: GGUF files with it in their

@@ -1,9 +1,8 @@
 //! `hadal inspect`: what is in a model file, also in one that we cannot run.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
 
-use hadal::file::Weights;
+use super::hub::ModelName;
 
 mod json;
 mod report;
@@ -14,8 +13,8 @@ use report::Report;
 /// Show what a model file holds: formats, metadata, tensors
 #[derive(Debug, clap::Args)]
 pub struct Inspect {
-    /// A GGUF file (any part of a split one) or a Hugging Face folder
-    file: PathBuf,
+    /// A GGUF file (any part of a split one), a Hugging Face folder, or OWNER/NAME:QUANT of what was pulled
+    file: ModelName,
 
     /// List every tensor; in shapes the contiguous dimension is last
     #[arg(long)]
@@ -32,7 +31,7 @@ pub struct Inspect {
 
 /// Prints the contents of `args.file`.
 pub fn inspect(args: &Inspect) -> anyhow::Result<()> {
-    let weights = Weights::open(&args.file)?;
+    let weights = args.file.weights()?;
     let report = Report::new(&weights);
     let output = if args.json {
         let object = json::object(&report, &weights, args.full);

@@ -1,7 +1,6 @@
 //! The flags that choose a model and how it runs, and opening it with a line that shows it.
 
 use std::io::{Write, stderr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -12,7 +11,8 @@ use hadal::engine::{Device, Engine, GpuLayers, Options};
 use hadal::template::Template;
 use indicatif::ProgressBar;
 
-use super::{folder, hub, value};
+use super::hub::ModelName;
+use super::{folder, value};
 
 /// Flags for commands that run a model.
 #[derive(Args, Clone, Debug)]
@@ -50,7 +50,7 @@ static TEMPLATES: &[(&str, &str)] = &[(
 pub struct FileArgs {
     /// GGUF file, or OWNER/NAME:QUANT of what `hadal pull` brought [default: the built-in Austen model]
     #[arg(short, long, value_name = "FILE", env = "HADAL_MODEL")]
-    pub model: Option<PathBuf>,
+    pub model: Option<ModelName>,
 }
 
 /// Flags that change how numbers are stored and multiplied.
@@ -177,8 +177,8 @@ impl NumericsArgs {
 impl FileArgs {
     /// Opens the file, or the built-in model if none was named. On a terminal a line shows that it takes time.
     pub fn open(&self, options: &Options) -> hadal::Result<Engine> {
-        let Some(path) = &self.model else { return Engine::embedded(options) };
-        let path = &hub::resolve(path)?;
+        let Some(model) = &self.model else { return Engine::embedded(options) };
+        let path = &model.path()?;
         let line = ProgressBar::new_spinner().with_message(format!("opening {}", path.display()));
         line.enable_steady_tick(Duration::from_millis(100));
         let engine = Engine::open_with(path, options);

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hadal::convert::for_gguf;
 use hadal::engine::Interrupt;
-use hadal::file::Weights;
 use hadal::quant::Format;
 use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::hub::ModelName;
 use super::interrupt::{self, Guard, Interrupted};
 use super::table::{Row, escaped, grouped, table};
 use super::{calibrate, value};
@@ -18,8 +18,8 @@ use super::{calibrate, value};
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
 pub struct Quantize {
-    /// The model: a GGUF file (any part of a split one) or a Hugging Face folder
-    source: PathBuf,
+    /// The model: a GGUF file (any part of a split one), a Hugging Face folder, or OWNER/NAME:QUANT of what was pulled
+    source: ModelName,
 
     /// Recipe or format: q4_k_m, q8_0, iq4_xs, ... (see `hadal formats`)
     #[arg(short, long, value_name = "TYPE", value_parser = value::recipe, required_unless_present = "target_bpw")]
@@ -113,7 +113,7 @@ enum Method {
 
 /// Plans, tells what is not as asked, and writes.
 pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
-    let mut weights = for_gguf(Weights::open(&arguments.source)?)?;
+    let mut weights = for_gguf(arguments.source.weights()?)?;
     let seed = arguments.seed.unwrap_or(42);
     let rotation = arguments.rotate.then(|| Rotation::new(&mut weights, seed)).transpose()?;
     let calibration = arguments.calibration.as_deref().filter(|_| arguments.method == Method::Ldlq);
@@ -132,7 +132,7 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
     }
     let output = arguments.output.as_deref().expect("clap asks for it");
     let hessians = calibration.map(|text| {
-        calibrate::hessians(&arguments.source, text, arguments.calibration_windows, arguments.threads)
+        calibrate::hessians(&arguments.source.path()?, text, arguments.calibration_windows, arguments.threads)
     });
     let hessians = hessians.transpose()?;
     if let (Some(hessians), Some(text)) = (&hessians, calibration) {

@@ -16,6 +16,7 @@ use hadal::quantize::{Plan, Recipe as Mixture, Rotation, SEED_KEY, Settings};
 use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 
+use super::hub::ModelName;
 use super::{calibrate, progress, quantize, value};
 
 /// What a name stands for.
@@ -44,8 +45,8 @@ pub struct RecipeArgs {
     #[arg(value_parser = value::named_recipe)]
     name: Recipe,
 
-    /// The model, of f32, f16 or bf16: a GGUF file or a Hugging Face folder
-    source: PathBuf,
+    /// The model, of f32, f16 or bf16: a GGUF file, a Hugging Face folder, or OWNER/NAME:QUANT of what was pulled
+    source: ModelName,
 
     /// The file to write. A page of the same name, `.md`, says what was done and how good it is
     #[arg(short, long, value_name = "FILE")]
@@ -98,7 +99,7 @@ struct Figures {
 impl RecipeArgs {
     /// The source with rotations in its weights, in f32.
     fn rotate(&self, target: &Path) -> anyhow::Result<()> {
-        let mut weights = for_gguf(Weights::open(&self.source)?)?;
+        let mut weights = for_gguf(self.source.weights()?)?;
         let rotation = Rotation::new(&mut weights, self.seed)?;
         let mut plan = Plan::new(&weights, &Settings::new(Mixture::by_name("f32")), None)?;
         plan.rotation = Some(&rotation);
@@ -121,7 +122,7 @@ impl RecipeArgs {
         let options = Options { context: Some(windows.length), threads: self.threads, ..Options::default() };
         let text = std::fs::read_to_string(&self.text).map_err(|error| Error::io(&self.text, error))?;
         let mut engines =
-            [Engine::open_with(&self.source, &options)?, Engine::open_with(&self.output, &options)?];
+            [Engine::open_with(self.source.path()?, &options)?, Engine::open_with(&self.output, &options)?];
         let all = windows.cut(&engines[0], &engines[0].tokenizer().encode_prompt(&text, Special::Text)?)?;
         let mut figures = Figures { divergences: Divergences::default(), losses: Default::default() };
         let progress = progress::bar(all.len(), "{wide_bar} {pos}/{len} windows, {eta} left")?;
@@ -145,12 +146,12 @@ impl RecipeArgs {
         let divergence = figures.divergences.divergence();
         let [source, found] = [0, 1].map(|i| figures.losses[i].perplexity());
         let mut page = format!("# {}\n\n", self.output.display());
-        writeln!(page, "Made of {} by:\n", self.source.display())?;
+        writeln!(page, "Made of {} by:\n", self.source)?;
         writeln!(
             page,
             "```sh\nhadal recipe {} {} --calibration {} --text {} --windows {} --seed {} -o {}\n```\n",
             self.name.name,
-            self.source.display(),
+            self.source,
             self.calibration.display(),
             self.text.display(),
             self.windows,

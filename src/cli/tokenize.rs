@@ -6,7 +6,6 @@ use std::io::{Write, stdout};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use hadal::engine::{Engine, Options};
-use hadal::file::Weights;
 use hadal::tokenizer::{Special, Tokenizer};
 use serde_json::{Value, json};
 
@@ -49,8 +48,8 @@ pub fn tokenize(arguments: &Tokenize) -> anyhow::Result<()> {
     // Only the tokenizer is read, so that files with models we cannot run can be looked into.
     let (engine, own);
     let tokenizer = match &arguments.file.model {
-        Some(path) => {
-            own = Tokenizer::from_weights(&Weights::open(path)?)?;
+        Some(model) => {
+            own = Tokenizer::from_weights(&model.weights()?)?;
             &own
         }
         None => {

@@ -22,19 +22,21 @@ pub struct Declared {
     pub bytes: u64,
 }
 
-/// Writes the tensors in the order in which they were declared.
+/// Writes the tensors in the order in which they were declared. The files have their names only after [`Writer::finish`].
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
     tensors: Vec<Declared>,
     /// The first tensor of each file.
     firsts: Vec<usize>,
-    next: usize,
-    current: Option<Output>,
+    done: usize,
+    /// Those that are begun, the last one being written.
+    outputs: Vec<Output>,
 }
 
 impl Writer {
-    /// Begins `tensors` in `folder`, in files of about `limit` bytes at most; a larger tensor has one of its own.
+    /// Begins `tensors` in `folder`, in files of about `limit` bytes at most; a larger tensor has one of its own. What is
+    /// written stays there when the writer is dropped, for [`Writer::resume`].
     pub fn new(folder: &Path, tensors: Vec<Declared>, limit: u64) -> Writer {
         let mut firsts = vec![0];
         let mut size = 0u64;
@@ -45,7 +47,28 @@ impl Writer {
             }
             size = size.saturating_add(tensor.bytes);
         }
-        Writer { folder: folder.into(), tensors, firsts, next: 0, current: None }
+        Writer { folder: folder.into(), tensors, firsts, done: 0, outputs: Vec::new() }
+    }
+
+    /// Continues files of which the first `done` tensors were written. Returns whether they are there and begin as those
+    /// that [`Writer::new`] would write; if not, nothing was done.
+    ///
+    /// # Errors
+    /// Those of [`Output::resume`].
+    pub fn resume(&mut self, done: usize) -> Result<bool> {
+        let mut outputs = Vec::new();
+        for part in (0..self.firsts.len()).take_while(|&part| self.firsts[part] < done) {
+            let tensors = self.tensors_of(part);
+            let written = &tensors[..tensors.len().min(done - self.firsts[part])];
+            let header = header(tensors);
+            let len = header.len() as u64 + written.iter().map(|tensor| tensor.bytes).sum::<u64>();
+            let Some(output) = Output::resume(&self.folder.join(self.name(part)), &header, len)? else {
+                return Ok(false);
+            };
+            outputs.push(output);
+        }
+        (self.done, self.outputs) = (done, outputs);
+        Ok(true)
     }
 
     /// Writes the next tensor.
@@ -53,7 +76,7 @@ impl Writer {
     /// # Errors
     /// [`Error::Tensor`] if it was declared with another size, [`Error::Io`] if the system refuses.
     pub fn tensor(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(tensor) = self.tensors.get(self.next) else {
+        let Some(tensor) = self.tensors.get(self.done) else {
             return Err(Error::File {
                 path: self.folder.clone(),
                 message: "more tensors than declared".into(),
@@ -63,26 +86,32 @@ impl Writer {
             let message = format!("{} bytes were declared, {} given", tensor.bytes, bytes.len());
             return Err(Error::tensor(&tensor.name, message));
         }
-        if let Some(part) = self.firsts.iter().position(|&first| first == self.next) {
-            self.begin(part)?;
+        if self.firsts.get(self.outputs.len()) == Some(&self.done) {
+            self.begin()?;
         }
-        let output = self.current.as_mut().expect("the first tensor begins a file");
+        let output = self.outputs.last_mut().expect("the first tensor begins a file");
         output.write_all(bytes).map_err(|error| Error::io(output.path(), error))?;
-        self.next += 1;
+        self.done += 1;
         Ok(())
     }
 
-    /// Gives the last file its name, and writes the index if there are several.
+    /// Brings everything so far to the disk, so that it can be continued after a crash.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync(&self) -> Result<()> {
+        self.outputs.iter().try_for_each(Output::sync)
+    }
+
+    /// Gives the files their names, and writes the index if there are several.
     ///
     /// # Errors
     /// [`Error::Io`] if the system refuses.
     pub fn finish(mut self) -> Result<()> {
         if self.tensors.is_empty() {
-            self.begin(0)?;
+            self.begin()?;
         }
-        if let Some(output) = self.current.take() {
-            output.commit()?;
-        }
+        std::mem::take(&mut self.outputs).into_iter().try_for_each(Output::commit)?;
         if self.firsts.len() == 1 {
             return Ok(());
         }
@@ -105,15 +134,18 @@ impl Writer {
         }
     }
 
-    fn begin(&mut self, part: usize) -> Result<()> {
-        if let Some(output) = self.current.take() {
-            output.commit()?;
-        }
+    fn tensors_of(&self, part: usize) -> &[Declared] {
         let end = self.firsts.get(part + 1).copied().unwrap_or(self.tensors.len());
+        &self.tensors[self.firsts[part]..end]
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let part = self.outputs.len();
         let mut output = Output::create(&self.folder.join(self.name(part)))?;
-        let header = header(&self.tensors[self.firsts[part]..end]);
+        output.keep();
+        let header = header(self.tensors_of(part));
         output.write_all(&header).map_err(|error| Error::io(output.path(), error))?;
-        self.current = Some(output);
+        self.outputs.push(output);
         Ok(())
     }
 }

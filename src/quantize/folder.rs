@@ -1,12 +1,14 @@
 //! Any model as a Hugging Face folder, plain or quantized as MLX does: tensors are decoded, put into the order and under the
-//! names that transformers has, and written one after the other. The folder is `NAME.partial` until all of it is there.
+//! names that transformers has, and written one after the other. The folder is `NAME.partial` until all of it is there, with a
+//! journal beside it, so that what was stopped can be gone on with.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
+use super::journal::Journal;
 use super::plan::is_matrix;
-use super::run::{Rows, named, pool};
+use super::run::{Rows, Start, named, pool};
 use crate::backend::cpu::pool::Pool;
 use crate::convert::{RowOrder, config};
 use crate::error::{Error, Result};
@@ -45,6 +47,11 @@ impl Mode {
                 Some(Mode { name: "affine", bits: bits.parse().ok()?, group: group.parse().ok()? })
             }
         }
+    }
+
+    /// Tensors that one becomes: codes, scales and, of affine groups, biases.
+    fn pieces(self) -> usize {
+        if self.name == "affine" { 3 } else { 2 }
     }
 
     fn json(self) -> Json {
@@ -124,51 +131,65 @@ impl<'a> Folder<'a> {
     }
 
     /// Writes the folder `path` with `threads` threads, by default one a core; `step` is called with each tensor's name
-    /// before it is made, and may stop the work with an error.
+    /// before it is made, and may stop the work with an error. Whatever ends it, [`Start::Resume`] goes on with it.
     ///
     /// # Errors
-    /// [`Error::File`] if `path` is there, those of [`config`] and [`export`], [`Error::Io`] if the system refuses, and
-    /// those of `step`.
+    /// [`Error::File`] if `path` is there or another source was begun and is to be resumed, those of [`config`] and
+    /// [`export`], [`Error::Io`] if the system refuses, and those of `step`.
     pub fn write(
         &self,
         path: &Path,
         threads: Option<usize>,
+        start: Start,
         step: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
         if path.exists() {
             let message = "is there already: give the new folder another name".into();
             return Err(Error::File { path: path.into(), message });
         }
-        let texts = self.texts()?;
+        let (texts, pool) = (self.texts()?, pool(threads)?);
         let staging = output::partial(path);
-        let io = |error| Error::io(&staging, error);
-        std::fs::create_dir_all(&staging).map_err(io)?;
-        clear(&staging)?;
-        let made = self.fill(&staging, &texts, &pool(threads)?, step);
-        if made.is_err() {
-            // Whatever is left has our names, and is cleared by the next run.
-            drop(clear(&staging).and_then(|()| std::fs::remove_dir(&staging).map_err(io)));
+        std::fs::create_dir_all(&staging).map_err(|error| Error::io(&staging, error))?;
+        let mut journal = Journal::new(path, self.weights.parts.iter().map(|part| part.path.as_path()));
+        let mut writer = Writer::new(&staging, self.declared()?, self.target.shard);
+        let begun = start == Start::Resume && journal.resume()? && journal.tensors() > 0;
+        if !begun || !writer.resume(self.pieces(journal.tensors()))? {
+            journal.restart();
+            clear(&staging)?;
         }
-        made?;
-        std::fs::rename(&staging, path).map_err(|error| Error::io(path, error))
+        self.fill(&mut writer, &mut journal, &pool, step)?;
+        writer.finish()?;
+        texts.iter().try_for_each(|(name, bytes)| output::write(&staging.join(name), bytes))?;
+        std::fs::rename(&staging, path).map_err(|error| Error::io(path, error))?;
+        journal.remove();
+        Ok(())
     }
 
     fn fill(
         &self,
-        folder: &Path,
-        texts: &[(&str, Vec<u8>)],
+        writer: &mut Writer,
+        journal: &mut Journal,
         pool: &Pool,
         mut step: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
-        let mut writer = Writer::new(folder, self.declared()?, self.target.shard);
-        for (name, part) in &self.parts {
-            step(name)?;
+        for (index, (name, part)) in self.parts.iter().enumerate().skip(journal.tensors()) {
+            if let Err(stopped) = step(name) {
+                journal.write(index, || writer.sync())?;
+                return Err(stopped);
+            }
             for bytes in self.bytes(part, pool)? {
                 writer.tensor(&bytes)?;
             }
+            if journal.is_due() {
+                journal.write(index + 1, || writer.sync())?;
+            }
         }
-        writer.finish()?;
-        texts.iter().try_for_each(|(name, bytes)| output::write(&folder.join(name), bytes))
+        Ok(())
+    }
+
+    /// How many tensors of the folder the first `parts` tensors become.
+    fn pieces(&self, parts: usize) -> usize {
+        self.parts.iter().take(parts).map(|(_, part)| part.mode.map_or(1, Mode::pieces)).sum()
     }
 
     fn declared(&self) -> Result<Vec<Declared>> {
@@ -317,7 +338,7 @@ fn torch(format: &Format) -> &'static str {
 
 /// Codes, scales and biases of blocks, the last two in `floats`.
 fn apart(mode: Mode, format: &Format, floats: &Format, blocks: &[u8]) -> Vec<Vec<u8>> {
-    let mut parts = vec![Vec::new(); if mode.name == "affine" { 3 } else { 2 }];
+    let mut parts = vec![Vec::new(); mode.pieces()];
     let mut number = vec![0; floats.block_bytes];
     for block in blocks.chunks_exact(format.block_bytes) {
         match mode.name {

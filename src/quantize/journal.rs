@@ -1,11 +1,10 @@
-//! What is done of a file, beside the file while it is written: enough to go on with the same bytes after a crash.
+//! What is done of a file or folder, beside it while it is written: enough to go on with the same bytes after a crash.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
 use crate::error::{Error, Result};
 use crate::file::output;
 
@@ -22,56 +21,54 @@ struct Source {
     modified: Option<u128>,
 }
 
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Contents {
+#[derive(Debug, Deserialize, Serialize)]
+struct Contents {
     sources: Vec<Source>,
     /// Tensors that are on the disk.
     tensors: usize,
 }
 
+/// Entries of what was written of one target.
 #[derive(Debug)]
 pub(super) struct Journal {
+    path: PathBuf,
     contents: Contents,
     /// When the next entry is due; none was made yet if there is no time.
     due: Option<Instant>,
 }
 
 impl Journal {
-    pub fn new(plan: &Plan) -> Journal {
-        let parts = plan.weights.parts.iter().map(|part| part.path.as_path());
-        let imatrix = plan.imatrix.and_then(|imatrix| imatrix.path.as_deref());
-        let sources = parts.chain(imatrix).map(Source::new).collect();
-        Journal { contents: Contents { sources, tensors: 0 }, due: None }
+    /// Without entries, of what becomes `target`, the first of its files or its folder, and is made of `sources`.
+    pub fn new<'a>(target: &Path, sources: impl Iterator<Item = &'a Path>) -> Journal {
+        let mut path = output::partial(target).into_os_string();
+        path.push(".journal");
+        let contents = Contents { sources: sources.map(Source::new).collect(), tensors: 0 };
+        Journal { path: path.into(), contents, due: None }
     }
 
-    pub fn path(target: &Path) -> PathBuf {
-        let mut name = output::partial(target).into_os_string();
-        name.push(".journal");
-        name.into()
-    }
-
-    /// What an earlier run left; `None` if there was none.
-    pub fn read(path: &Path) -> Result<Option<Contents>> {
-        let text = match std::fs::read(path) {
+    /// Takes over what an earlier run left; whether there was one.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it was of another source, [`Error::Io`].
+    pub fn resume(&mut self) -> Result<bool> {
+        let refused = |message| Error::File { path: self.path.clone(), message };
+        let text = match std::fs::read(&self.path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(path, error)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::io(&self.path, error)),
         };
-        serde_json::from_slice(&text).map(Some).map_err(|error| Error::File {
-            path: path.into(),
-            message: format!("is no journal of an earlier run ({error}): begin without --resume"),
-        })
-    }
-
-    pub fn continue_from(&mut self, earlier: &Contents, path: &Path) -> Result<()> {
+        let earlier: Contents = serde_json::from_slice(&text).map_err(|error| {
+            refused(format!("is no journal of an earlier run ({error}): begin without --resume"))
+        })?;
         if earlier.sources != self.contents.sources {
-            let message = "is of another source, or the source has changed: begin without --resume".into();
-            return Err(Error::File { path: path.into(), message });
+            let message = "is of another source, or the source has changed: begin without --resume";
+            return Err(refused(message.into()));
         }
         self.contents.tensors = earlier.tensors;
-        Ok(())
+        Ok(true)
     }
 
+    /// Forgets what an earlier run left.
     pub fn restart(&mut self) {
         self.contents.tensors = 0;
     }
@@ -81,22 +78,26 @@ impl Journal {
         self.contents.tensors
     }
 
+    /// Whether it is time for an entry.
     pub fn is_due(&self) -> bool {
         self.due.is_none_or(|due| Instant::now() >= due)
     }
 
-    /// `start`: when the work on this entry began.
-    pub fn write(&mut self, path: &Path, tensors: usize, start: Instant) -> Result<()> {
+    /// Makes an entry, after `sync` has brought `tensors` tensors to the disk: none may say more than what is there.
+    pub fn write(&mut self, tensors: usize, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        let start = Instant::now();
+        sync()?;
         self.contents.tensors = tensors;
         let text = serde_json::to_vec(&self.contents).expect("paths and numbers, of which JSON has all");
-        output::write(path, &text)?;
+        output::write(&self.path, &text)?;
         self.due = Some(Instant::now() + INTERVAL.max(start.elapsed() * PAUSE));
         Ok(())
     }
 
-    pub fn remove(path: &Path) {
+    /// The work is done.
+    pub fn remove(self) {
         // One that stays is of no harm: what it tells of is gone.
-        drop(std::fs::remove_file(path));
+        drop(std::fs::remove_file(&self.path));
     }
 }
 

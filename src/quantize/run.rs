@@ -1,9 +1,8 @@
 //! The work: each tensor is decoded row by row, encoded on all cores and written.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use super::journal::Journal;
 use super::ldlq::Feedback;
@@ -32,7 +31,6 @@ pub struct Run<'a> {
     plan: &'a Plan<'a>,
     writer: Writer<'a>,
     journal: Journal,
-    journal_path: PathBuf,
     pool: Pool,
 }
 
@@ -45,13 +43,11 @@ impl<'a> Run<'a> {
     pub fn new(plan: &'a Plan, path: &Path, threads: Option<usize>, start: Start) -> Result<Run<'a>> {
         refuse_source(plan, path)?;
         let pool = pool(threads)?;
-        let journal_path = Journal::path(&plan.file.paths(path)[0]);
-        let mut journal = Journal::new(plan);
+        let parts = plan.weights.parts.iter().map(|part| part.path.as_path());
+        let imatrix = plan.imatrix.and_then(|imatrix| imatrix.path.as_deref());
+        let mut journal = Journal::new(&plan.file.paths(path)[0], parts.chain(imatrix));
         let mut resumed = None;
-        if start == Start::Resume
-            && let Some(earlier) = Journal::read(&journal_path)?
-        {
-            journal.continue_from(&earlier, &journal_path)?;
+        if start == Start::Resume && journal.resume()? {
             resumed = Writer::resume(path, &plan.file, journal.tensors())?;
         }
         let mut writer = match resumed {
@@ -62,7 +58,7 @@ impl<'a> Run<'a> {
             }
         };
         writer.keep();
-        Ok(Run { plan, writer, journal, journal_path, pool })
+        Ok(Run { plan, writer, journal, pool })
     }
 
     /// Tensors that are done.
@@ -76,7 +72,7 @@ impl<'a> Run<'a> {
     /// Those of [`Writer::finish`].
     pub fn finish(self) -> Result<()> {
         self.writer.finish()?;
-        Journal::remove(&self.journal_path);
+        self.journal.remove();
         Ok(())
     }
 
@@ -85,9 +81,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// [`Error::Io`].
     pub fn pause(mut self) -> Result<()> {
-        let start = Instant::now();
-        self.writer.sync()?;
-        self.journal.write(&self.journal_path, self.writer.done(), start)
+        self.journal.write(self.writer.done(), || self.writer.sync())
     }
 
     fn step(&mut self, index: usize) -> Result<&'a Conversion> {
@@ -96,10 +90,7 @@ impl<'a> Run<'a> {
         let bytes = convert(&self.pool, self.plan, entry, conversion)?;
         self.writer.tensor(&bytes)?;
         if self.journal.is_due() {
-            // The journal may not say more than what is on the disk.
-            let start = Instant::now();
-            self.writer.sync()?;
-            self.journal.write(&self.journal_path, self.writer.done(), start)?;
+            self.journal.write(self.writer.done(), || self.writer.sync())?;
         }
         Ok(conversion)
     }

@@ -9,6 +9,8 @@ struct Params {
     stride: u32,
     // Position of row 0.
     start: u32,
+    // First row of this part of the cache.
+    first: u32,
     query_eps: f32,
     key_eps: f32,
 }
@@ -37,7 +39,7 @@ var<workgroup> squares: array<f32, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)
 fn append(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let row = workgroup.y;
+    let row = params.first + workgroup.y;
     let index = workgroup.x;
     let is_query = index < HEADS;
     let is_value = index >= HEADS + KV_HEADS;

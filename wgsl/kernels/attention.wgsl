@@ -13,8 +13,16 @@ struct Params {
     // 0: none.
     softcap: f32,
     rows: u32,
+    // Row 0 in `out`.
+    first_row: u32,
+    // Positions of keys that are bound.
+    first_key: u32,
+    end_key: u32,
     // Keys of a workgroup.
     segment: u32,
+    // Of workgroup 0 among all, which are bound one after the other.
+    first_segment: u32,
+    segments: u32,
 }
 
 #import lib/cache
@@ -185,7 +193,6 @@ fn score_keys(first: u32, begin: u32, end: u32, t: u32) {
 @compute @workgroup_size(WORKGROUP)
 fn attention(
     @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(num_workgroups) workgroups: vec3<u32>,
     @builtin(local_invocation_index) t: u32,
 ) {
     let kv_head = workgroup.x;
@@ -194,8 +201,9 @@ fn attention(
     // What the first and the last row of the workgroup see.
     let lowest = params.start + row_of(first) + 1u;
     let last = min(row_of(first + QUERIES - 1u), params.rows - 1u);
-    let begin = lowest - min(lowest, params.window) + workgroup.z * params.segment;
-    let end = min(params.start + last + 1u, begin + params.segment);
+    let visible = max(lowest - min(lowest, params.window), params.first_key);
+    let begin = visible + workgroup.z * params.segment;
+    let end = min(min(params.start + last + 1u, params.end_key), begin + params.segment);
 
     // Of the query that this invocation weighs keys for.
     let weighed = t / WEIGHERS;
@@ -264,10 +272,10 @@ fn attention(
             for (var i = 0u; i < WEIGHERS; i++) {
                 sum += totals[query * WEIGHERS + i];
             }
-            let index = row * HEADS + head;
+            let index = (params.first_row + row) * HEADS + head;
             let highest = highest_scores[query];
 #if SPLIT
-            let place = (index * workgroups.z + workgroup.z) * (FOURS + 1u);
+            let place = (index * params.segments + params.first_segment + workgroup.z) * (FOURS + 1u);
             out[place + dimension] = sums[step];
             if dimension == 0u {
                 out[place + FOURS] = vec4(highest, sum, 0.0, 0.0);

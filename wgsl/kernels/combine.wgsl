@@ -2,6 +2,8 @@
 // a row. One workgroup a head of a row.
 struct Params {
     segments: u32,
+    // Of `out`.
+    first_row: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -23,6 +25,7 @@ var<workgroup> turned: array<f32, DIM>;
 @compute @workgroup_size(WORKGROUP)
 fn combine(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let index = workgroup.y * HEADS + workgroup.x;
+    let place = (params.first_row * HEADS + index) * FOURS;
     let first = index * params.segments * (FOURS + 1u);
     var highest = -3.0e38;
 #if SINKS
@@ -54,10 +57,10 @@ fn combine(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocatio
     turn_back(t);
     for (var dimension = t; dimension < FOURS; dimension += WORKGROUP) {
         let at = 4u * dimension;
-        out[index * FOURS + dimension] = vec4(turned[at], turned[at + 1u], turned[at + 2u], turned[at + 3u]);
+        out[place + dimension] = vec4(turned[at], turned[at + 1u], turned[at + 2u], turned[at + 3u]);
     }
 #else
-        out[index * FOURS + dimension] = sum / total;
+        out[place + dimension] = sum / total;
     }
 #endif
 }

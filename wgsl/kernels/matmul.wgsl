@@ -2,6 +2,8 @@
 // of W and TOKENS rows of X, 32 columns at a time.
 struct Params {
     rows: u32,
+    // Of workgroup 0.
+    first_row: u32,
     tokens: u32,
     out_offset: u32,
     // Between rows of Y.
@@ -100,7 +102,7 @@ fn dot_group(r: u32, t: u32) -> f32 {
 
 @compute @workgroup_size(64)
 fn matmul(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let first_row = workgroup.x * TILE_ROWS;
+    let first_row = params.first_row + workgroup.x * TILE_ROWS;
     let first_token = workgroup.y * TOKENS;
     // Rows and tokens of an invocation are 8 apart.
     let r = t / 8u;

@@ -1,5 +1,6 @@
 // y = W x + bias for one row x, added to y or replacing it. Each workgroup takes ROWS rows of W, LANES invocations a row.
-// With CODES it quantizes the whole of x for itself, which is cheaper than a dispatch of its own.
+// With CODES it quantizes the whole of x for itself, which is cheaper than a dispatch of its own; with PREPARED, where x
+// doesn't fit its memory, `prepare` did.
 struct Params {
     rows: u32,
     // Of y: where the first row of W goes.
@@ -10,7 +11,12 @@ struct Params {
     eps: f32,
 }
 
+#if PREPARED
+@group(0) @binding(2) var<storage, read> x_codes: array<u32>;
+@group(0) @binding(3) var<storage, read> x_numbers: array<vec4<f32>>;
+#else
 #import lib/source
+#endif
 #import quant
 #import lib/lanes
 @group(0) @binding(0) var<uniform> params: Params;
@@ -53,6 +59,22 @@ fn dot_group(row: u32, group: u32) -> f32 {
 }
 
 #else
+#if PREPARED
+fn dot_group(row: u32, group: u32) -> f32 {
+    unpack(row * ROW_BYTES + group / (BLOCK / 32u) * BLOCK_BYTES, group % (BLOCK / 32u));
+    var first = 0;
+    var second = 0;
+    for (var i = 0u; i < 4u; i++) {
+        first += dot4I8Packed(codes[i], x_codes[8u * group + i]);
+        second += dot4I8Packed(codes[i + 4u], x_codes[8u * group + i + 4u]);
+    }
+    let numbers = x_numbers[group];
+    let products = scales * vec2<f32>(vec2(first, second)) * numbers.x;
+    let shifted = offsets * numbers.yz;
+    return products.x + products.y + shifted.x + shifted.y;
+}
+
+#else
 fn dot_group(row: u32, group: u32) -> f32 {
     unpack(row * ROW_BYTES + group / (BLOCK / 32u) * BLOCK_BYTES, group % (BLOCK / 32u));
     var sum = vec4(0.0);
@@ -62,6 +84,7 @@ fn dot_group(row: u32, group: u32) -> f32 {
     }
     return sum.x + sum.y + sum.z + sum.w;
 }
+#endif
 #endif
 
 @compute @workgroup_size(WORKGROUP)
@@ -80,7 +103,10 @@ fn matvec(
     // So that the lanes of a row are neighbours in a subgroup however a device forms them.
     let t = subgroup * subgroup_size + lane;
 #endif
+#if PREPARED
+#else
     read_row(0u, t);
+#endif
 #if CODES
     quantize_row(0u, t);
     workgroupBarrier();

@@ -1,5 +1,6 @@
-// Trellis codes: weight j of a block has the state that the 12 bits from bit j k on are; behind the last bit of the ring comes
-// the first again. The sum of the bytes of two 16-bit products of the state, over 8 and less 63, is its code.
+// Trellis codes: the ring of bits is cut into 16 lanes, of which word w (16 bits) is word 16 w + lane of the block; the 32 weights
+// of `group` have the states that the 14 bits from bit 2 k group of each lane on are, two weights a state. Bits above a state
+// do not reach the products.
 #import lib/unpacked
 #import lib/words
 #import lib/bytes
@@ -7,36 +8,46 @@
 fn trellis(at: u32, group: u32, k: u32) {
     scales = vec2(even_half_at(at + 32u * k));
     offsets = vec2(0.0);
-    // 32 weights are k words, and their last state reaches into the next one: of the last 32 it is the first of the ring.
-    let start = at + 4u * k * group;
-    var words = words_at(start);
-    var low = next_word(&words);
-    var left = k - 1u;
-    var high = next_or_first(&words, at, group, left);
-    var shift = 0u;
+    let word = 2u * k * group / 16u;
+    let shift = 2u * k * group % 16u;
+    let last = word + 1u == k;
+    var lows = words_at(at + 32u * word);
+    // Behind a lane's last word comes the first one of the next lane.
+    let start = at + select(32u * (word + 1u), 0u, last);
+    var highs = words_at(start);
+    var high = next_word(&highs);
     for (var i = 0u; i < 8u; i++) {
-        var four = 0u;
-        for (var j = 0u; j < 4u; j++) {
-            // In two steps, as a shift by 32 is none.
-            let state = ((low >> shift) | ((high << 1u) << (31u - shift))) & 0xfffu;
-            let products = ((state * 48657u) & 0xffffu) | ((state * 53921u) << 16u);
-            four |= (dot4U8Packed(products, 0x01010101u) >> 3u) << (8u * j);
-            shift += k;
-            if shift >= 32u {
-                shift -= 32u;
-                low = high;
-                left -= 1u;
-                high = next_or_first(&words, at, group, left);
-            }
+        let low = next_word(&lows);
+        var next = 0u;
+        if i < 7u {
+            next = next_word(&highs);
+        } else {
+            next = even_pair_at(start);
         }
-        codes[i] = less_bytes(four, 0x3f3f3f3fu);
+        let both = select(high, (high >> 16u) | (next << 16u), last);
+        high = next;
+        let a = hash(((low & 0xffffu) >> shift) | (both << (16u - shift)));
+        let b = hash(((low >> 16u) >> shift) | ((both >> 16u) << (16u - shift)));
+        let hashes = a | (b << 16u);
+        // Each byte is below 128: sums take no carry, and the bit that halving brings from the next byte is cut off.
+        let means = ((hashes + table_of(hashes) + 0x01010101u) >> 1u) & 0x7f7f7f7fu;
+        codes[i] = less_bytes(means, 0x3f3f3f3fu);
     }
 }
 
-// The next word of the 32 weights, of which `left` are left, or what follows them.
-fn next_or_first(words: ptr<function, Words>, at: u32, group: u32, left: u32) -> u32 {
-    if left == 0u && group == 7u {
-        return word_at(at);
+// Two numbers of 7 bits, a byte each.
+fn hash(state: u32) -> u32 {
+    return ((((state * 43556u) & 0xffffu) * 60419u) >> 16u) & 0x7f7fu;
+}
+
+// For the lowest 4 bits of four bytes: 62 85 90 61 52 65 75 88 64 33 10 65 54 38 108 63.
+fn table_of(numbers: u32) -> u32 {
+    var all = 0u;
+    for (var i = 0u; i < 32u; i += 8u) {
+        let n = (numbers >> i) & 15u;
+        let low = select(0x3d5a553eu, 0x584b4134u, n > 3u);
+        let high = select(0x410a2140u, 0x3f6c2636u, n > 11u);
+        all |= ((select(low, high, n > 7u) >> ((n & 3u) * 8u)) & 0xffu) << i;
     }
-    return next_word(words);
+    return all;
 }

@@ -1,11 +1,12 @@
 //! Attention: new keys and values, and what queries find among them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::cache::DeviceCache;
+use super::cache::{DeviceCache, Part};
 use super::compose::Permutation;
-use super::record::Work;
-use super::{ENOUGH_WORKGROUPS, Gpu, WORKGROUP, kernels};
+use super::record::{Buffer, Lent, Work};
+use super::{ENOUGH_WORKGROUPS, Gpu, Rows, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
 use crate::cache::LayerCache;
 use crate::error::Result;
@@ -26,12 +27,7 @@ impl Gpu {
         let turns = self.place(&rotation.turns)?;
         let shape = cache.shape();
         flags.extend(rotation.interleaved.then_some("INTERLEAVED"));
-        let mut bindings = vec![
-            (1, query.buffer()),
-            (2, turns.buffer()),
-            (3, Arc::clone(&stored.keys)),
-            (4, Arc::clone(&stored.values)),
-        ];
+        let mut bindings = vec![(1, query.buffer()), (2, turns.buffer())];
         bindings.extend(stored.tables());
         let mut eps = [0.0; 2];
         if let [Some(query), Some(key)] = norms {
@@ -52,20 +48,26 @@ impl Gpu {
             ("HEADS", heads as u32),
             ("KV_HEADS", shape.heads as u32),
             ("PAIRS", rotation.turns.columns() as u32 / 2),
-            ("CAPACITY", cache.capacity() as u32),
+            ("CAPACITY", stored.rows as u32),
         ]);
-        let params = vec![
-            query.offset as u32,
-            key.offset as u32,
-            value.offset as u32,
-            query.stride as u32,
-            cache.len() as u32,
-            eps[0].to_bits(),
-            eps[1].to_bits(),
-        ];
-        let groups = [(heads + 2 * shape.heads) as u32, rows.query.rows() as u32, 1];
-        self.record(&kernels::APPEND, permutation, bindings, params, groups, Work::SMALL);
+        let start = cache.len();
         cache.advance(rows.query.rows());
+        for ([keys, values], positions) in stored.parts_of(start..cache.len()) {
+            let mut bindings = bindings.clone();
+            bindings.extend([(3, Arc::clone(keys)), (4, Arc::clone(values))]);
+            let params = vec![
+                query.offset as u32,
+                key.offset as u32,
+                value.offset as u32,
+                query.stride as u32,
+                start as u32,
+                (positions.start - start) as u32,
+                eps[0].to_bits(),
+                eps[1].to_bits(),
+            ];
+            let groups = [(heads + 2 * shape.heads) as u32, positions.len() as u32, 1];
+            self.record(&kernels::APPEND, permutation.clone(), bindings, params, groups, Work::SMALL);
+        }
         Ok(())
     }
 
@@ -76,132 +78,199 @@ impl Gpu {
         at: Span,
         shape: AttentionShape,
     ) -> Result<Hidden> {
-        let (place, stored, kv) = (self.place(query)?, self.cache(cache)?, cache.shape());
-        let out = self.rows(query.rows(), query.columns());
-        let plan = Plan::new(kv.dim, shape.heads, kv.heads, query.rows(), seen(at, kv.window));
-        let mut permutation = DeviceCache::permutation(cache)?;
-        let flags = &mut permutation.flags;
-        flags.extend(DeviceCache::read_flags(cache));
-        let turned = cache.value_store().turned;
-        let sinks = match shape.sinks {
-            Some(sinks) => Some((5, Arc::clone(&self.upload(bytemuck::cast_slice(sinks))?.buffer))),
-            None => None,
+        let (stored, kv) = (self.cache(cache)?, cache.shape());
+        let keys = cache.first_visible(at.start)..at.start + at.len;
+        let plan = Plan::new(kv.dim, shape.heads, kv.heads, at.len, keys.len());
+        let segments = plan.segments(&stored.parts_of(keys.clone()));
+        let sinks = shape.sinks.map(|sinks| self.upload(bytemuck::cast_slice(sinks))).transpose()?;
+        let pass = Pass {
+            query: self.place(query)?,
+            out: self.rows(query.rows(), query.columns()),
+            cache,
+            stored,
+            shape,
+            sinks,
+            plan,
+            split: segments > 1 || cache.value_store().turned,
         };
-        let mut bindings =
-            vec![(1, place.buffer()), (2, Arc::clone(&stored.keys)), (3, Arc::clone(&stored.values))];
-        if cache.value_store().has_codebook() {
-            bindings.extend(stored.tables());
+        // Of a row: what its segments find, and multiplications.
+        let found = pass.found_bytes(1, segments);
+        let macs = (2 * keys.len() * shape.heads * kv.dim).max(1) as u64;
+        let most = rows_at_once(self.device.binding_bytes() / found, self.device.most_macs() / macs);
+        for first in (0..at.len).step_by(most) {
+            self.attend_rows(&pass, first..at.len.min(first + most), at.start)?;
         }
-        let found = (plan.segments > 1 || turned).then(|| self.spares.take(plan.found_bytes()));
-        match &found {
-            Some(found) => {
-                flags.push("SPLIT");
-                bindings.push((4, Arc::clone(&found.buffer)));
-            }
-            None => {
-                flags.extend(sinks.is_some().then_some("SINKS"));
-                bindings.push((4, out.buffer()));
-                bindings.extend(sinks.clone());
-            }
+        Ok(Gpu::hidden(query.rows(), query.columns(), pass.out))
+    }
+
+    /// Records attention of `rows`, of which row 0 is at position `start`.
+    fn attend_rows(&self, pass: &Pass, rows: Range<usize>, start: usize) -> Result<()> {
+        let (cache, positions) = (pass.cache, start + rows.start..start + rows.end);
+        let parts = pass.stored.parts_of(cache.first_visible(positions.start)..positions.end);
+        let segments = pass.plan.segments(&parts);
+        let found = pass.split.then(|| self.spares.take(pass.found_bytes(rows.len(), segments)));
+        let target = found.as_ref().map_or(pass.out.buffer(), |found| Arc::clone(&found.buffer));
+        let permutation = pass.permutation()?;
+        let (tiles, kv) =
+            (pass.plan.tiles(rows.len() * (pass.shape.heads / cache.shape().heads)), cache.shape());
+        let mut segment = 0;
+        for ([keys, values], visible) in &parts {
+            let mut bindings = vec![
+                (1, pass.query.buffer()),
+                (2, Arc::clone(keys)),
+                (3, Arc::clone(values)),
+                (4, Arc::clone(&target)),
+            ];
+            bindings.extend(cache.value_store().has_codebook().then(|| pass.stored.tables()).flatten());
+            bindings.extend(pass.sinks().filter(|_| !pass.split));
+            let count = pass.plan.segments_of(visible);
+            let params = vec![
+                (pass.query.offset + rows.start * pass.query.stride) as u32,
+                pass.query.stride as u32,
+                positions.start as u32,
+                kv.window.map_or(u32::MAX, |window| window as u32),
+                pass.shape.scale.to_bits(),
+                pass.shape.softcap.unwrap_or(0.0).to_bits(),
+                rows.len() as u32,
+                if pass.split { 0 } else { rows.start as u32 },
+                visible.start as u32,
+                visible.end as u32,
+                pass.plan.segment,
+                segment,
+                segments,
+            ];
+            segment += count;
+            let groups = [kv.heads as u32, tiles, count];
+            let work = attention_work(cache, &positions, visible, pass.shape.heads);
+            self.record(&kernels::ATTENTION, permutation.clone(), bindings, params, groups, work);
         }
-        permutation.consts.extend([
-            ("WORKGROUP", plan.workgroup),
-            ("DIM", kv.dim as u32),
-            ("HEADS", shape.heads as u32),
-            ("KV_HEADS", kv.heads as u32),
-            ("CAPACITY", cache.capacity() as u32),
-            ("QUERIES", plan.queries),
-            ("KEYS", plan.keys),
-        ]);
-        let params = vec![
-            place.offset as u32,
-            place.stride as u32,
-            at.start as u32,
-            kv.window.map_or(u32::MAX, |window| window as u32),
-            shape.scale.to_bits(),
-            shape.softcap.unwrap_or(0.0).to_bits(),
-            query.rows() as u32,
-            plan.segment,
-        ];
-        let groups = [kv.heads as u32, plan.tiles, plan.segments];
-        let work = attention_work(cache, at, shape.heads);
-        self.record(&kernels::ATTENTION, permutation, bindings, params, groups, work);
         if let Some(found) = found {
-            let flags = sinks.iter().map(|_| "SINKS").chain(turned.then_some("TURNED"));
-            let consts =
-                vec![("WORKGROUP", WORKGROUP), ("DIM", kv.dim as u32), ("HEADS", shape.heads as u32)];
-            let permutation = Permutation { flags: flags.collect(), consts, ..Permutation::default() };
-            let mut bindings = vec![(1, Arc::clone(&found.buffer)), (4, out.buffer())];
-            bindings.extend(sinks);
-            if turned {
-                bindings.extend(stored.tables());
-            }
-            let groups = [shape.heads as u32, query.rows() as u32, 1];
-            self.record(&kernels::COMBINE, permutation, bindings, vec![plan.segments], groups, Work::SMALL);
+            self.combine(pass, rows, segments, &found.buffer);
         }
-        Ok(Gpu::hidden(query.rows(), query.columns(), out))
+        Ok(())
+    }
+
+    /// Records that what the segments of `rows` found is joined.
+    fn combine(&self, pass: &Pass, rows: Range<usize>, segments: u32, found: &Arc<Buffer>) {
+        let (dim, heads, turned) =
+            (pass.cache.shape().dim, pass.shape.heads, pass.cache.value_store().turned);
+        let flags = pass.sinks.iter().map(|_| "SINKS").chain(turned.then_some("TURNED"));
+        let consts = vec![("WORKGROUP", WORKGROUP), ("DIM", dim as u32), ("HEADS", heads as u32)];
+        let permutation = Permutation { flags: flags.collect(), consts, ..Permutation::default() };
+        let mut bindings = vec![(1, Arc::clone(found)), (4, pass.out.buffer())];
+        bindings.extend(pass.sinks());
+        bindings.extend(turned.then(|| pass.stored.tables()).flatten());
+        let groups = [heads as u32, rows.len() as u32, 1];
+        let params = vec![segments, rows.start as u32];
+        self.record(&kernels::COMBINE, permutation, bindings, params, groups, Work::SMALL);
     }
 }
 
-/// Keys and values are read once for all rows.
-fn attention_work(cache: &LayerCache, at: Span, heads: usize) -> Work {
-    let kv = cache.shape();
-    let end = at.start + at.len;
-    let visible = |position: usize| position + 1 - cache.first_visible(position);
-    let pairs: usize = (at.start..end).map(visible).sum();
-    let read = (end - cache.first_visible(at.start)) * cache.token_bytes();
-    Work { bytes: read as u64, macs: (2 * pairs * heads * kv.dim) as u64 }
+/// What attention of some rows works with.
+struct Pass<'a> {
+    query: Rows,
+    out: Rows,
+    cache: &'a LayerCache,
+    stored: Arc<DeviceCache>,
+    shape: AttentionShape<'a>,
+    sinks: Option<Arc<Lent>>,
+    plan: Plan,
+    /// Whether what segments find is joined by `combine`.
+    split: bool,
 }
 
-/// Positions that some row sees, each row the last `window` of those up to its own.
-fn seen(at: Span, window: Option<usize>) -> usize {
-    let all = at.start + at.len;
-    window.map_or(all, |window| all.min(window.saturating_add(at.len - 1)))
+impl Pass<'_> {
+    /// What is found by `segments` for `rows`: of each head a sum of values and four numbers more.
+    fn found_bytes(&self, rows: usize, segments: u32) -> u64 {
+        (4 * rows * self.shape.heads * (self.cache.shape().dim + 4)) as u64 * u64::from(segments)
+    }
+
+    fn sinks(&self) -> Option<(u32, Arc<Buffer>)> {
+        Some((5, Arc::clone(&self.sinks.as_ref()?.buffer)))
+    }
+
+    fn permutation(&self) -> Result<Permutation> {
+        let (kv, plan) = (self.cache.shape(), &self.plan);
+        let mut permutation = DeviceCache::permutation(self.cache)?;
+        permutation.flags.extend(DeviceCache::read_flags(self.cache));
+        permutation.flags.extend(match (self.split, &self.sinks) {
+            (true, _) => Some("SPLIT"),
+            (false, Some(_)) => Some("SINKS"),
+            (false, None) => None,
+        });
+        permutation.consts.extend([
+            ("WORKGROUP", plan.workgroup),
+            ("DIM", kv.dim as u32),
+            ("HEADS", self.shape.heads as u32),
+            ("KV_HEADS", kv.heads as u32),
+            ("CAPACITY", self.stored.rows as u32),
+            ("QUERIES", plan.queries),
+            ("KEYS", plan.keys),
+        ]);
+        Ok(permutation)
+    }
+}
+
+/// Rows of a dispatch: not more than `fit`; a multiple of 8, the largest that does not take `long` if there is one. Tiles
+/// of queries divide 8 rows, so that the order of sums is the same however rows are cut.
+fn rows_at_once(fit: u64, long: u64) -> usize {
+    let most = fit.min(long.max(8)).clamp(1, 1 << 31);
+    (if most < 8 { most } else { most / 8 * 8 }) as usize
+}
+
+/// Keys and values of the positions `keys` are read once for the rows at `positions`.
+fn attention_work(cache: &LayerCache, positions: &Range<usize>, keys: &Range<usize>, heads: usize) -> Work {
+    let visible = |position: usize| {
+        (position + 1).min(keys.end).saturating_sub(cache.first_visible(position).max(keys.start))
+    };
+    let pairs: usize = positions.clone().map(visible).sum();
+    let bytes = (keys.len() * cache.token_bytes()) as u64;
+    Work { bytes, macs: (2 * pairs * heads * cache.shape().dim) as u64 }
 }
 
 /// How queries and keys are shared among workgroups, see `attention.wgsl`.
 #[derive(Debug, PartialEq)]
-pub(super) struct Plan {
-    pub workgroup: u32,
+struct Plan {
+    workgroup: u32,
     /// Of a workgroup.
-    pub queries: u32,
-    /// Workgroups that all queries of a head of keys need.
-    pub tiles: u32,
+    queries: u32,
     /// Of a tile.
-    pub keys: u32,
-    pub segments: u32,
+    keys: u32,
     /// Keys of a segment.
-    pub segment: u32,
-    /// Numbers that all segments find: of each a sum of values and four more.
-    found: usize,
+    segment: u32,
 }
 
 impl Plan {
     /// `keys`: how many some row sees. Tiles of queries and of keys fill no more than half of 16 KiB each.
-    pub fn new(dim: usize, heads: usize, kv_heads: usize, rows: usize, keys: usize) -> Plan {
+    fn new(dim: usize, heads: usize, kv_heads: usize, rows: usize, keys: usize) -> Plan {
         let below = |most: usize| 1 << most.max(1).ilog2();
         let all = rows * (heads / kv_heads);
         let queries = all.next_power_of_two().min(below(1024 / dim).min(8));
         let tile = below(2048 / dim).clamp(4, 32);
-        let tiles = all.div_ceil(queries);
-        let workgroups = kv_heads * tiles;
+        let workgroups = kv_heads * all.div_ceil(queries);
         // Worth a second dispatch where most of the device would wait for a few workgroups.
         let wanted = (keys / LEAST_SEGMENT).min(ENOUGH_WORKGROUPS as usize / workgroups).max(1);
-        let segment = keys.div_ceil(wanted).next_multiple_of(tile);
-        let segments = keys.div_ceil(segment);
         Plan {
             workgroup: WORKGROUP.max((dim / 4).next_power_of_two() as u32),
             queries: queries as u32,
-            tiles: tiles as u32,
             keys: tile as u32,
-            segments: segments as u32,
-            segment: segment as u32,
-            found: rows * heads * segments * (dim + 4),
+            segment: keys.div_ceil(wanted).next_multiple_of(tile) as u32,
         }
     }
 
-    fn found_bytes(&self) -> u64 {
-        4 * self.found as u64
+    /// Workgroups that `queries` of a head of keys need.
+    fn tiles(&self, queries: usize) -> u32 {
+        (queries as u32).div_ceil(self.queries)
+    }
+
+    /// Of the keys of a part.
+    fn segments_of(&self, keys: &Range<usize>) -> u32 {
+        (keys.len() as u32).div_ceil(self.segment)
+    }
+
+    /// Of the keys of all parts.
+    fn segments(&self, parts: &[Part]) -> u32 {
+        parts.iter().map(|(_, keys)| self.segments_of(keys)).sum()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::memory::{Asked, Ledger};
 use super::pipelines::{CompileStats, Pipelines};
 use super::record::Buffer;
-use super::run::Kept;
+use super::run::{Kept, Pace};
 use crate::backend::now;
 use crate::error::{Error, Result};
 
@@ -101,8 +101,21 @@ impl Device {
     /// # Errors
     /// As [`Device::open`].
     pub async fn request(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
-        let info = adapter.get_info();
         let limits = if floor { wgpu::Limits::default() } else { adapter.limits() };
+        Device::request_with(adapter, floor, limits).await
+    }
+
+    /// As [`Device::open`] at the floor, with bindings of no more than `bytes`: even small matrices and caches are cut.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn open_with_bindings(adapter: &wgpu::Adapter, bytes: u64) -> Result<Device> {
+        let limits = wgpu::Limits { max_storage_buffer_binding_size: bytes, ..wgpu::Limits::default() };
+        now(Device::request_with(adapter, true, limits))
+    }
+
+    async fn request_with(adapter: &wgpu::Adapter, floor: bool, limits: wgpu::Limits) -> Result<Device> {
+        let info = adapter.get_info();
         let beyond =
             wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
         let wanted = if floor { wgpu::Features::empty() } else { beyond };
@@ -152,6 +165,12 @@ impl Device {
     #[must_use]
     pub fn with_memory(self, bytes: u64) -> Device {
         Device { ledger: Arc::new(Ledger::limited(bytes)), ..self }
+    }
+
+    /// With dispatches and submissions of no more than `macs` multiplications as far as they can be cut, however fast it is.
+    #[must_use]
+    pub fn with_most_macs(self, macs: u64) -> Device {
+        Device { kept: Kept::with_pace(Pace::fixed(macs)), ..self }
     }
 
     /// With compiled kernels kept in a file in `folder`, where the driver has a form for that.

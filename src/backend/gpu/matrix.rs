@@ -35,9 +35,10 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Of a product with `tokens` rows of inputs.
-    pub fn work(&self, columns: usize, tokens: usize) -> Work {
-        Work { bytes: self.buffer.bytes, macs: (self.rows * columns * tokens) as u64 }
+    /// Of a product of `rows` of its rows with `tokens` rows of inputs.
+    pub fn work(&self, rows: usize, columns: usize, tokens: usize) -> Work {
+        let bytes = self.buffer.bytes * rows as u64 / self.rows as u64;
+        Work { bytes, macs: (rows * columns * tokens) as u64 }
     }
 }
 

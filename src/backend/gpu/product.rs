@@ -1,4 +1,5 @@
-//! Products with matrices: a token's by `matvec`, which makes what it reads; several tokens' by `prepare` and `matmul`.
+//! Products with matrices: a token's by `matvec`, which makes what it reads unless that is too wide; several tokens' by
+//! `prepare` and `matmul`.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -9,6 +10,9 @@ use super::record::{Buffer, Lent, Work};
 use super::{ENOUGH_WORKGROUPS, FUSED_COLUMNS, Gpu, Rows, WORKGROUP, kernels};
 use crate::backend::{Gate, Linear, Source};
 use crate::error::Result;
+
+/// Rows of weights of a workgroup of `matmul`.
+const TILE_ROWS: usize = 32;
 
 /// What a matrix reads.
 pub(super) struct Inputs {
@@ -31,6 +35,17 @@ impl Inputs {
     fn eps(&self) -> f32 {
         self.norm.as_ref().map_or(0.0, |(_, eps)| *eps)
     }
+}
+
+/// The row that `matvec` reads.
+struct Row {
+    bindings: Vec<(u32, Arc<Buffer>)>,
+    /// Offset, stride, offset of the gate's second operand, eps.
+    params: [u32; 4],
+    /// How many share a scale; `None` for numbers.
+    group: Option<u32>,
+    /// Whether `matvec` makes it of its source for itself.
+    fused: bool,
 }
 
 /// Rows as `matmul` reads them.
@@ -123,31 +138,38 @@ impl Gpu {
         let mut flags = vec![];
         flags.extend(add.then_some("ADD"));
         flags.extend(matrix.biased.then_some("BIAS"));
-        if rows == 1 && (group.is_none() || columns <= FUSED_COLUMNS) {
+        let fused = group.is_none() || columns <= FUSED_COLUMNS;
+        if rows == 1 && fused {
             flags.extend(group.map(|_| "CODES"));
             flags.extend(&inputs.flags);
-            self.matvec(matrix, inputs, group, y, column, &flags);
+            let Rows { offset, stride, .. } = inputs.source;
+            let params = [offset as u32, stride as u32, inputs.second as u32, inputs.eps().to_bits()];
+            self.matvec(
+                matrix,
+                &Row { bindings: inputs.bindings(), params, group, fused },
+                y,
+                column,
+                &flags,
+            );
+            return;
+        }
+        let prepared = &inputs.prepared[match group {
+            None => 0,
+            Some(32) => 1,
+            Some(_) => 2,
+        }];
+        let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, group));
+        if let (1, Prepared::Int8(codes, numbers)) = (rows, prepared) {
+            flags.push("PREPARED");
+            let bindings = vec![(2, Arc::clone(&codes.buffer)), (3, Arc::clone(&numbers.buffer))];
+            self.matvec(matrix, &Row { bindings, params: [0; 4], group, fused }, y, column, &flags);
         } else {
             flags.extend(group.map(|_| "INT8"));
-            let prepared = &inputs.prepared[match group {
-                None => 0,
-                Some(32) => 1,
-                Some(_) => 2,
-            }];
-            let prepared = prepared.get_or_init(|| self.prepare(inputs, rows, columns, group));
             self.matmul(matrix, prepared, rows, columns, y, column, &flags);
         }
     }
 
-    fn matvec(
-        &self,
-        matrix: &Matrix,
-        inputs: &Inputs,
-        group: Option<u32>,
-        y: &Rows,
-        column: usize,
-        flags: &[&'static str],
-    ) {
+    fn matvec(&self, matrix: &Matrix, x: &Row, y: &Rows, column: usize, flags: &[&'static str]) {
         let columns = matrix.columns;
         let workgroup = if columns < 2048 { WORKGROUP } else { 4 * WORKGROUP };
         // Invocations of a row: few enough that all have groups to do.
@@ -159,7 +181,8 @@ impl Gpu {
         let lanes = if self.device.lanes() > 1 { lanes.min(self.device.lanes()) } else { lanes };
         let at_once = workgroup / lanes;
         // Each workgroup rounds x for itself: many rows make up for it, as long as there are enough workgroups.
-        let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, 16);
+        let most_passes = if x.fused { 16 } else { 1 };
+        let passes = (matrix.rows() as u32 / (at_once * ENOUGH_WORKGROUPS)).clamp(1, most_passes);
         let per_group = at_once * passes.next_power_of_two();
         let permutation = Permutation {
             quant: Some(matrix.format.name),
@@ -169,33 +192,21 @@ impl Gpu {
                 ("K", columns as u32),
                 ("LANES", lanes),
                 ("ROWS", per_group),
-                ("INPUT", group.unwrap_or(0)),
+                ("INPUT", x.group.unwrap_or(0)),
             ],
             ..Permutation::default()
         };
         for chunk in &matrix.chunks {
             let mut bindings = matrix.bindings(chunk);
-            bindings.extend(inputs.bindings());
+            bindings.extend(x.bindings.iter().cloned());
             bindings.push((4, y.buffer()));
             bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
-            let params = vec![
-                chunk.rows as u32,
-                (y.offset + column + chunk.first_row) as u32,
-                inputs.source.offset as u32,
-                inputs.source.stride as u32,
-                inputs.second as u32,
-                inputs.eps().to_bits(),
-            ];
+            let mut params = vec![chunk.rows as u32, (y.offset + column + chunk.first_row) as u32];
+            params.extend(x.params);
             let groups = (chunk.rows as u32).div_ceil(per_group);
             let groups = [groups.min(65535), groups.div_ceil(65535), 1];
-            self.record(
-                &kernels::MATVEC,
-                permutation.clone(),
-                bindings,
-                params,
-                groups,
-                chunk.work(columns, 1),
-            );
+            let work = chunk.work(chunk.rows, columns, 1);
+            self.record(&kernels::MATVEC, permutation.clone(), bindings, params, groups, work);
         }
     }
 
@@ -211,6 +222,9 @@ impl Gpu {
         flags: &[&'static str],
     ) {
         let tile = if rows <= 8 { 8 } else { 32 };
+        // Rows of weights of a dispatch.
+        let most = (self.device.most_macs() / (columns * rows) as u64) as usize / TILE_ROWS * TILE_ROWS;
+        let most = most.max(TILE_ROWS);
         let permutation = Permutation {
             quant: Some(matrix.format.name),
             flags: flags.to_vec(),
@@ -231,17 +245,21 @@ impl Gpu {
             };
             bindings.push((4, y.buffer()));
             bindings.extend(chunk.bias.iter().map(|bias| (5, Arc::clone(bias))));
-            let params = vec![
-                chunk.rows as u32,
-                rows as u32,
-                (y.offset + column + chunk.first_row) as u32,
-                y.stride as u32,
-                x_offset as u32,
-                x_stride as u32,
-            ];
-            let groups = [(chunk.rows as u32).div_ceil(32), (rows as u32).div_ceil(tile), 1];
-            let work = chunk.work(columns, rows);
-            self.record(&kernels::MATMUL, permutation.clone(), bindings, params, groups, work);
+            for first in (0..chunk.rows).step_by(most) {
+                let some = most.min(chunk.rows - first);
+                let params = vec![
+                    chunk.rows as u32,
+                    first as u32,
+                    rows as u32,
+                    (y.offset + column + chunk.first_row) as u32,
+                    y.stride as u32,
+                    x_offset as u32,
+                    x_stride as u32,
+                ];
+                let groups = [some.div_ceil(TILE_ROWS) as u32, (rows as u32).div_ceil(tile), 1];
+                let work = chunk.work(some, columns, rows);
+                self.record(&kernels::MATMUL, permutation.clone(), bindings.clone(), params, groups, work);
+            }
         }
     }
 }

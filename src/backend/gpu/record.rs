@@ -65,18 +65,14 @@ impl Work {
     pub const SMALL: Work = Work { bytes: 0, macs: 0 };
 }
 
-/// Multiplications of a submission. An integrated GPU does 100 thousand millions a second: what the desktop wants to draw
-/// waits for some 50 ms.
-const MOST_MACS: u64 = 5_000_000_000;
-
-/// `commands` in pieces for submissions of their own, none with more than `most` commands.
-pub fn submissions(commands: &[Command], most: usize) -> impl Iterator<Item = &[Command]> {
+/// `commands` in pieces for submissions of their own, none with more than `most` commands or `most_macs` multiplications.
+pub fn submissions(commands: &[Command], most: usize, most_macs: u64) -> impl Iterator<Item = &[Command]> {
     let mut rest = commands;
     std::iter::from_fn(move || {
         let mut macs = 0;
         let fits = |command: &&Command| {
             macs += command.work.macs;
-            macs <= MOST_MACS
+            macs <= most_macs
         };
         // One command can't be cut.
         let count = rest.iter().take(most).take_while(fits).count().max(1).min(rest.len());
@@ -151,7 +147,7 @@ mod tests {
         ];
         for (work, most, expected) in cases {
             let commands: Vec<Command> = work.iter().map(|&giga| command(giga)).collect();
-            let found: Vec<_> = submissions(&commands, most).map(<[Command]>::len).collect();
+            let found: Vec<_> = submissions(&commands, most, 5_000_000_000).map(<[Command]>::len).collect();
             assert_eq!(found, expected, "{work:?}");
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_channel::oneshot;
 
@@ -29,6 +31,44 @@ pub(super) struct Kept {
     staging: Mutex<Option<wgpu::Buffer>>,
     profile: Mutex<Option<Profile>>,
     counts: Mutex<Counts>,
+    pace: Pace,
+}
+
+/// Multiplications that a device does while what the desktop wants to draw waits: in some 50 ms.
+#[derive(Debug)]
+pub(super) struct Pace {
+    most: AtomicU64,
+    fixed: bool,
+}
+
+impl Default for Pace {
+    /// That of an integrated GPU, which does 100 thousand millions a second.
+    fn default() -> Pace {
+        Pace { most: AtomicU64::new(5_000_000_000), fixed: false }
+    }
+}
+
+impl Pace {
+    const WAIT: Duration = Duration::from_millis(50);
+    /// Less would be dispatches that cost more than what they do, more would be as good as no limit.
+    const RANGE: [u64; 2] = [1 << 26, 1 << 40];
+
+    /// One that follows nothing.
+    pub fn fixed(most: u64) -> Pace {
+        Pace { most: AtomicU64::new(most), fixed: true }
+    }
+
+    fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Goes by a run of `macs` multiplications, if they are so many that they, not what is beside them, took the time.
+    fn follow(&self, macs: u64, time: Duration) {
+        if !self.fixed && macs >= self.most() {
+            let most = macs as f64 * Pace::WAIT.as_secs_f64() / time.as_secs_f64().max(1e-9);
+            self.most.store((most as u64).clamp(Pace::RANGE[0], Pace::RANGE[1]), Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a device did so far.
@@ -54,6 +94,11 @@ struct BindGroups {
 }
 
 impl Kept {
+    /// Nothing yet.
+    pub fn with_pace(pace: Pace) -> Kept {
+        Kept { pace, ..Kept::default() }
+    }
+
     /// Drops bind groups, which keep their buffers.
     pub fn forget(&self) {
         lock(&self.groups).made.clear();
@@ -66,6 +111,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
+    /// Multiplications that one dispatch or submission should not exceed, so that others can use the device in between.
+    pub fn most_macs(&self) -> u64 {
+        self.kept.pace.most()
+    }
+
     /// What was done so far.
     pub fn counts(&self) -> Counts {
         *lock(&self.kept.counts)
@@ -105,7 +155,9 @@ impl Device {
                 encoder.copy_buffer_to_buffer(source, offset + at, &staging, 0, piece);
                 Ok(())
             })?;
+            let start = web_time::Instant::now();
             self.map(&staging, piece, |bytes| found.extend_from_slice(bytes)).await?;
+            self.kept.pace.follow(commands.iter().map(|command| command.work.macs).sum(), start.elapsed());
             kept = Some(staging);
             commands = &[];
         }
@@ -184,7 +236,7 @@ impl Device {
         let most = if profile.is_some() { Profile::MOST } else { usize::MAX };
         let mut encoder = self.encoder();
         let mut done = 0;
-        for piece in submissions(commands, most) {
+        for piece in submissions(commands, most, self.most_macs()) {
             if done > 0 {
                 self.hand_in(std::mem::replace(&mut encoder, self.encoder()));
             }
@@ -307,5 +359,28 @@ impl Device {
             layout: &pipeline.layout,
             entries: &entries,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_follows_long_runs() {
+        let pace = Pace::default();
+        pace.follow(4_000_000_000, Duration::from_secs(9));
+        assert_eq!(pace.most(), 5_000_000_000);
+        pace.follow(40_000_000_000, Duration::from_secs(4));
+        assert_eq!(pace.most(), 500_000_000);
+        pace.follow(1_000_000_000, Duration::from_millis(5));
+        assert_eq!(pace.most(), 10_000_000_000);
+        pace.follow(u64::MAX, Duration::ZERO);
+        assert_eq!(pace.most(), Pace::RANGE[1]);
+        pace.follow(1 << 40, Duration::from_secs(1 << 40));
+        assert_eq!(pace.most(), Pace::RANGE[0]);
+        let fixed = Pace::fixed(7);
+        fixed.follow(70, Duration::from_secs(1));
+        assert_eq!(fixed.most(), 7);
     }
 }

@@ -31,7 +31,11 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
     };
     let source: &[&str] = &["", "NORMED", "SILU", "GELU"];
     match kernel.name {
-        "matvec" => cross(&[&["", "CODES"], source, &["", "BIAS"], &["", "ADD"]]),
+        "matvec" => {
+            let mut sets = cross(&[&["", "CODES"], source, &["", "BIAS"], &["", "ADD"]]);
+            sets.extend(cross(&[&["PREPARED"], &["", "BIAS"], &["", "ADD"]]));
+            sets
+        }
         "matmul" => cross(&[&["", "INT8"], &["", "BIAS"], &["", "ADD"]]),
         "prepare" => cross(&[source, &["", "CODES"]]),
         "norm_add" => vec![vec!["NORMED"]],
@@ -45,7 +49,7 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
 
 fn formats(kernel: &Kernel, flags: &[&str]) -> Vec<Option<&'static str>> {
     let imports = ["embed", "matvec", "matmul"].contains(&kernel.name);
-    let integer = flags.contains(&"CODES") || flags.contains(&"INT8");
+    let integer = ["CODES", "PREPARED", "INT8"].iter().any(|flag| flags.contains(flag));
     let fits = |format: &&&Format| {
         format.shader.is_some() && !(integer && ["f32", "f16", "bf16", "mxfp8"].contains(&format.name))
     };

@@ -56,6 +56,11 @@ pub struct KernelArgs {
         value_parser = shape::shape)]
     shape: Shape,
 
+    /// Seconds after which a product is measured no more, however few runs there were
+    #[arg(long, value_name = "S", default_value = "5", requires = "kernels", allow_negative_numbers = true,
+        value_parser = value::count)]
+    seconds: usize,
+
     /// Multiply with one matrix again and again, which caches may hold, instead of reading many from memory
     #[arg(long, requires = "kernels")]
     cached: bool,
@@ -122,6 +127,11 @@ impl KernelArgs {
         measured.map(|format| self.shape.check(format, self.rows).map(|()| format)).collect()
     }
 
+    /// How long a product is measured.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.seconds as u64)
+    }
+
     /// A row for each of `cpus`, which take turns: what else the machine does hits all alike.
     fn measure(&self, test: &Test, cpus: &[Cpu], repetitions: usize, bandwidth: f64) -> Result<Vec<Row>> {
         let mut cpus: Vec<_> = cpus.iter().map(|cpu| (cpu, test.isa(cpu), Vec::new())).collect();
@@ -129,12 +139,17 @@ impl KernelArgs {
             // A format without code for an instruction set runs the next slower one's.
             cpus.dedup_by_key(|(_, isa, _)| *isa);
         }
-        for repetition in 0..=repetitions {
+        for (cpu, ..) in &cpus {
+            test.run(cpu)?;
+        }
+        let limit = self.limit();
+        let start = Instant::now();
+        for _ in 0..repetitions {
             for (cpu, _, times) in &mut cpus {
-                let time = test.run(cpu)?;
-                if repetition > 0 {
-                    times.push(time);
-                }
+                times.push(test.run(cpu)?);
+            }
+            if start.elapsed() > limit {
+                break;
             }
         }
         let mut rows: Vec<_> =

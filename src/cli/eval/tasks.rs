@@ -9,6 +9,7 @@ use hadal::eval::{choice, gsm};
 use serde_json::json;
 
 use super::{EvalModel, Output, progress};
+use crate::cli::hub::ModelName;
 use crate::cli::interrupt::{self, Guard, Interrupted};
 use crate::cli::value;
 
@@ -107,8 +108,8 @@ impl Task {
         let EvalModel { file, threads, numerics } = &self.model;
         let mut engine = file.open(&numerics.options(self.ctx_size, *threads)?)?;
         let items = &items[..items.len().min(self.items.unwrap_or(usize::MAX))];
-        let bytes =
-            self.model.file.model.as_deref().and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
+        let path = self.model.file.model.as_ref().map(ModelName::path).transpose()?;
+        let bytes = path.and_then(|path| Some(std::fs::metadata(path).ok()?.len()));
         let model = format!("{}, {} bytes", engine.info().name, bytes.unwrap_or(0));
         let header = Header { task: name.into(), model, data: data.into() };
         let mut results = match &self.results {

@@ -10,6 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use hadal::Error;
 use hadal::engine::Interrupt;
 use indicatif::ProgressBar;
+use sha1::Sha1;
+use sha2::digest::DynDigest;
 use sha2::{Digest, Sha256};
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
@@ -114,16 +116,16 @@ impl Hub {
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             bail!("{}: another program is bringing it", partial.display());
         }
-        let mut hash = Sha256::new();
+        let mut hash = Hash::new(remote);
         let mut done = kept(&mut file, &mut hash).map_err(io)?;
         if done > remote.bytes {
-            (done, hash) = (0, Sha256::new());
+            (done, hash) = (0, Hash::new(remote));
         }
         if done < remote.bytes || remote.bytes == 0 {
             let mut response = self.get(&remote.url, done, 10)?;
             refuse(&response, &remote.url, "it")?;
             if done > 0 && response.status() != StatusCode::PARTIAL_CONTENT {
-                (done, hash) = (0, Sha256::new());
+                (done, hash) = (0, Hash::new(remote));
             }
             file.set_len(done).map_err(io)?;
             file.seek(SeekFrom::Start(done)).map_err(io)?;
@@ -152,12 +154,10 @@ impl Hub {
         if done != remote.bytes {
             bail!("{}: broke off after {done} of {} bytes: pull again to go on", remote.url, remote.bytes);
         }
-        let found = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        // Small files have Git's own hash, SHA-1: what they hold is parsed anyway.
-        if remote.hash.len() == 64 && found != remote.hash {
+        if let Some(found) = hash.finish().filter(|found| *found != remote.hash) {
             drop(std::fs::remove_file(&partial));
             bail!(
-                "{}: SHA-256 is {found}, not {}: the download is damaged, pull again",
+                "{}: its hash is {found}, not {}: the download is damaged, pull again",
                 remote.url,
                 remote.hash
             );
@@ -187,8 +187,33 @@ impl Hub {
     }
 }
 
+/// The hash of what was downloaded, of the hub's kind; none if that is neither SHA-256 nor Git's.
+struct Hash(Option<Box<dyn DynDigest>>);
+
+impl Hash {
+    /// Of nothing yet.
+    fn new(remote: &Remote) -> Hash {
+        Hash(match remote.hash.len() {
+            64 => Some(Box::new(Sha256::new())),
+            // A blob of Git: SHA-1, of a head with the size first.
+            40 => Some(Box::new(Sha1::new_with_prefix(format!("blob {}\0", remote.bytes)))),
+            _ => None,
+        })
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        if let Some(hash) = &mut self.0 {
+            hash.update(bytes);
+        }
+    }
+
+    fn finish(self) -> Option<String> {
+        self.0.map(|hash| hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
 /// Reads what there is of a file into `hash`; its length.
-fn kept(file: &mut File, hash: &mut Sha256) -> std::io::Result<u64> {
+fn kept(file: &mut File, hash: &mut Hash) -> std::io::Result<u64> {
     let mut buffer = vec![0; 1 << 20];
     let mut len = 0;
     loop {

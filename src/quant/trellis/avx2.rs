@@ -1,101 +1,73 @@
-//! The integers of trellis blocks with AVX2: 32 weights take 27 instructions (25 with VNNI), of which 14 multiply.
+//! The integers of trellis blocks with AVX2. Of k = 3, 32 weights take eleven instructions (nine with VNNI), of which three
+//! multiply (two): three to make the states' words of the ring's, on the average of the eight groups of a block, five to make codes of them, three to multiply.
 
 use std::arch::x86_64::*;
 
-use super::{BIAS, Block, MULTIPLIERS, STATES};
+use super::{BIAS, Block, MASK, MULTIPLIERS, STATE_BITS, TABLE};
 use crate::quant::{k, q8_k};
-use crate::simd::x86::{Products, load16};
+use crate::simd::x86::{Products, load32};
 
 /// Partial sums of a block's integer. Codes are at most 127: pairs of products do not pass an i16.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub fn integers<V: Products, const K: usize>(w: &Block<K>, x: &q8_k::Block) -> __m256i {
+    let mut words = [_mm256_setzero_si256(); 5];
+    for i in 0..K {
+        words[i] = load32(bytemuck::cast_ref(&w.words[i]));
+    }
+    words[K] = lanes_after(words[0]);
     let bias = _mm256_set1_epi16(-i16::from(BIAS));
-    let mut integers = _mm256_madd_epi16(bias, k::avx2::load_sums(x));
-    for group in 0..8 {
-        let products = V::fours(V::dot(codes(windows(w, group)), k::avx2::load_group(x, group)));
-        integers = _mm256_add_epi32(integers, products);
+    let integers = _mm256_madd_epi16(bias, k::avx2::load_sums(x));
+    // The groups' shifts are constants only if they are written out.
+    let integers = _mm256_add_epi32(integers, products::<V, K, 0>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 1>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 2>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 3>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 4>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 5>(&words, x));
+    let integers = _mm256_add_epi32(integers, products::<V, K, 6>(&words, x));
+    _mm256_add_epi32(integers, products::<V, K, 7>(&words, x))
+}
+
+/// Of the 32 weights of `GROUP`. `words` are those of the block and what comes behind them.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn products<V: Products, const K: usize, const GROUP: usize>(
+    words: &[__m256i; 5],
+    x: &q8_k::Block,
+) -> __m256i {
+    let (word, shift) = (2 * K * GROUP / 16, 2 * K * GROUP % 16);
+    let states = states(words[word], words[word + 1], shift);
+    V::fours(V::dot(codes(states), k::avx2::load_group(x, GROUP)))
+}
+
+/// In each lane the word of the next one; in the last that of the first.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn lanes_after(words: __m256i) -> __m256i {
+    let swapped = _mm256_permute2x128_si256::<1>(words, words);
+    _mm256_alignr_epi8::<2>(swapped, words)
+}
+
+/// The 16 bits from bit `shift` of `word` on, or as many as a state has, with others above.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn states(word: __m256i, next: __m256i, shift: usize) -> __m256i {
+    let low = _mm256_srl_epi16(word, _mm_cvtsi32_si128(shift as i32));
+    if shift + STATE_BITS <= 16 {
+        return low;
     }
-    integers
+    _mm256_or_si256(low, _mm256_sll_epi16(next, _mm_cvtsi32_si128(16 - shift as i32)))
 }
 
-/// For each four of the 32 weights of `group`, the bits that their states are cut from, lowest first. States of neighbours
-/// are `K` bits apart.
+/// The codes of 32 weights.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn windows<const K: usize>(w: &Block<K>, group: usize) -> [__m256i; 2] {
-    let mask = _mm256_set1_epi16((STATES - 1) as i16);
-    let bits = fours(w, group);
-    // States of weights 0 and 2, and of 1 and 3, in the halves of each lane.
-    let shift = |bits, by: usize| _mm256_sll_epi32(bits, _mm_cvtsi32_si128(by as i32));
-    let down = _mm256_srl_epi32(bits, _mm_cvtsi32_si128(K as i32));
-    let even = _mm256_blend_epi16::<0xaa>(bits, shift(bits, 16 - 2 * K));
-    let odd = _mm256_blend_epi16::<0xaa>(down, shift(bits, 16 - 3 * K));
-    [_mm256_and_si256(even, mask), _mm256_and_si256(odd, mask)]
-}
-
-/// Lane i: 25 bits or more from the first bit of weight 4 i on.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn fours<const K: usize>(w: &Block<K>, group: usize) -> __m256i {
-    // Of four bits a weight, 16 bytes hold 16 weights and what their states reach behind them.
-    let bytes = if K == 4 {
-        _mm256_set_m128i(ring16(w, 16 * group + 8), ring16(w, 16 * group))
-    } else {
-        _mm256_broadcastsi128_si256(ring16(w, 4 * K * group))
-    };
-    let order: [u8; 32] = const {
-        let mut order = [0; 32];
-        let mut i = 0;
-        while i < 32 {
-            let lane = if K == 4 { i / 4 % 4 } else { i / 4 };
-            order[i] = (lane * K / 2 + i % 4) as u8;
-            i += 1;
-        }
-        order
-    };
-    let bits = _mm256_shuffle_epi8(bytes, bytemuck::cast(order));
-    // Four weights of an odd number of bits end within a byte.
-    if K.is_multiple_of(2) {
-        bits
-    } else {
-        _mm256_srlv_epi32(bits, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4))
-    }
-}
-
-/// 16 bytes of the ring from byte `at` on, a multiple of 4.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn ring16<const K: usize>(w: &Block<K>, at: usize) -> __m128i {
-    let ring = w.symbols.as_flattened();
-    let load = |at: usize| load16(ring[at..at + 16].first_chunk().expect("16 bytes"));
-    let end = 32 * K - 16;
-    if at <= end {
-        return load(at);
-    }
-    match at - end {
-        4 => _mm_alignr_epi8::<4>(load(0), load(end)),
-        8 => _mm_alignr_epi8::<8>(load(0), load(end)),
-        _ => _mm_alignr_epi8::<12>(load(0), load(end)),
-    }
-}
-
-/// The codes of 32 states, which lie as [`windows`] has them, in the order of the weights.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn codes([even, odd]: [__m256i; 2]) -> __m256i {
-    let (even, odd) = (byte_sums(even), byte_sums(odd));
-    let odd = _mm256_and_si256(_mm256_slli_epi16::<5>(odd), _mm256_set1_epi16(0x7f00));
-    _mm256_or_si256(_mm256_srli_epi16::<3>(even), odd)
-}
-
-/// The sums of the bytes of both products of each state.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn byte_sums(states: __m256i) -> __m256i {
-    let sums = |multiplier: u16| {
-        let products = _mm256_mullo_epi16(states, _mm256_set1_epi16(multiplier.cast_signed()));
-        _mm256_maddubs_epi16(products, _mm256_set1_epi8(1))
-    };
-    _mm256_add_epi16(sums(MULTIPLIERS[0]), sums(MULTIPLIERS[1]))
+fn codes(states: __m256i) -> __m256i {
+    let low = _mm256_set1_epi16(MULTIPLIERS[0].cast_signed());
+    let high = _mm256_set1_epi16(MULTIPLIERS[1].cast_signed());
+    let hashes = _mm256_mulhi_epu16(_mm256_mullo_epi16(states, low), high);
+    let hashes = _mm256_and_si256(hashes, _mm256_set1_epi16(MASK.cast_signed()));
+    let table = _mm256_broadcastsi128_si256(bytemuck::cast(TABLE));
+    _mm256_avg_epu8(hashes, _mm256_shuffle_epi8(table, hashes))
 }

@@ -3,7 +3,6 @@
 //! The trellis has 2^L states; the next state is `(state << k | symbol) mod 2^L`, and each state has a number, its code
 //! (Tseng et al., "QTIP", 2024). Blocks bite their tail: the state before the first symbol is the last one.
 
-use super::MULTIPLIERS;
 use crate::error::{Error, Result};
 use crate::math::splitmix::SplitMix32;
 
@@ -18,17 +17,25 @@ pub enum Code {
     ThreeInst,
     /// Random Gaussian numbers: the bound that the others come near.
     Random,
-    /// That of [`super`]: the bytes of two 16-bit products, added up, over 8, less 63.
-    TwoProducts,
+    /// That of [`super`], the only one with two weights a state.
+    Pairs,
 }
 
 impl Code {
-    /// Of each of the 2^`state_bits` states.
+    /// Of each of the 2^`state_bits` states, one after the other.
     pub fn values(self, state_bits: u32) -> Vec<f32> {
-        if self == Code::Random {
-            return gaussian(1 << state_bits);
+        let states = 0..1u32 << state_bits;
+        let less_bias = |code: u8| f32::from(code) - f32::from(super::BIAS);
+        match self {
+            Code::Random => gaussian(1 << state_bits),
+            Code::Pairs => states.flat_map(|state| super::codes(state as u16).map(less_bias)).collect(),
+            _ => states.map(|state| self.value(state)).collect(),
         }
-        (0..1u32 << state_bits).map(|state| self.value(state)).collect()
+    }
+
+    /// Weights that a state stands for.
+    pub fn weights(self) -> usize {
+        if self == Code::Pairs { 2 } else { 1 }
     }
 
     fn value(self, state: u32) -> f32 {
@@ -46,11 +53,7 @@ impl Code {
                 let half = |bits: u32| half::f16::from_bits(bits as u16).to_f32();
                 half(halves >> 16) + half(halves)
             }
-            Code::Random => unreachable!("its numbers are made together"),
-            Code::TwoProducts => {
-                let [a, b] = MULTIPLIERS.map(|multiplier| (state as u16).wrapping_mul(multiplier));
-                ((bytes(u32::from(a) | u32::from(b) << 16) >> 3) as f32) - f32::from(super::BIAS)
-            }
+            Code::Random | Code::Pairs => unreachable!("their numbers are made together"),
         }
     }
 }
@@ -75,26 +78,33 @@ fn gaussian(count: usize) -> Vec<f32> {
     values
 }
 
-/// A trellis of `state_bits` bits a state and `bits` a weight.
+/// A trellis.
 #[derive(Clone, Debug)]
 pub struct Trellis {
+    /// Bits of a symbol.
     bits: u32,
+    /// Weights of a state.
+    weights: usize,
     state_bits: u32,
     values: Vec<f32>,
 }
 
 impl Trellis {
+    /// That of `state_bits` bits a state and `bits` a weight.
+    ///
     /// # Errors
-    /// [`Error::Format`] unless 1 <= `bits` <= 4 and `bits` < `state_bits` <= 16.
+    /// [`Error::Format`] unless 1 <= `bits` <= 4 and a symbol's bits < `state_bits` <= 16.
     pub fn new(code: Code, bits: u32, state_bits: u32) -> Result<Trellis> {
-        if !(1..=4).contains(&bits) || state_bits <= bits || state_bits > 16 {
+        let weights = code.weights();
+        let symbol = bits.saturating_mul(weights as u32);
+        if !(1..=4).contains(&bits) || state_bits <= symbol || state_bits > 16 {
             let message = format!("no trellis has {bits} bits a weight and {state_bits} a state");
             return Err(Error::Format { format: "trellis", message });
         }
-        Ok(Trellis { bits, state_bits, values: code.values(state_bits) })
+        Ok(Trellis { bits: symbol, weights, state_bits, values: code.values(state_bits) })
     }
 
-    /// Of each state.
+    /// Of each state, one after the other.
     pub fn values(&self) -> &[f32] {
         &self.values
     }
@@ -108,9 +118,10 @@ impl Trellis {
     /// The states of the path nearest to `block`, whose last state leads to the first. Of equal paths the one whose states
     /// are lowest, from the last one on.
     pub fn encode(&self, block: &[f32]) -> Vec<u16> {
+        let steps = block.len() / self.weights;
         let mut seam = block.to_vec();
-        seam.rotate_left(block.len() / 2);
-        let middle = block.len() - block.len() / 2;
+        seam.rotate_left(steps / 2 * self.weights);
+        let middle = steps - steps / 2;
         let shared = self.path(&seam, None).get(middle).map(|state| state >> self.bits);
         self.path(block, shared)
     }
@@ -121,23 +132,24 @@ impl Trellis {
     }
 
     fn path(&self, block: &[f32], shared: Option<u16>) -> Vec<u16> {
-        let groups = self.values.len() >> self.bits;
+        let groups = 1usize << (self.state_bits - self.bits);
+        let steps = block.len() / self.weights;
         let mut before = vec![if shared.is_some() { f32::INFINITY } else { 0.0 }; groups];
         if let Some(shared) = shared {
             before[usize::from(shared)] = 0.0;
         }
         let mut best = vec![before];
-        for &x in block {
+        for weights in block.chunks_exact(self.weights) {
             let row = &best[best.len() - 1];
-            let least = |group| self.nearest(row, x, group).1;
+            let least = |group| self.nearest(row, weights, group).1;
             best.push((0..groups).map(least).collect());
         }
-        let last = &best[block.len()];
+        let last = &best[steps];
         let free = || (0..groups).min_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap_or(0);
         let mut group = shared.map_or_else(free, usize::from);
-        let mut states = vec![0; block.len()];
+        let mut states = vec![0; steps];
         for (t, state) in states.iter_mut().enumerate().rev() {
-            let (nearest, _) = self.nearest(&best[t], block[t], group);
+            let (nearest, _) = self.nearest(&best[t], &block[t * self.weights..][..self.weights], group);
             *state = nearest as u16;
             group = nearest >> self.bits;
         }
@@ -145,13 +157,15 @@ impl Trellis {
     }
 
     /// Of the states that differ in the oldest symbol only, the one with the least sum of errors, and that sum.
-    fn nearest(&self, before: &[f32], x: f32, group: usize) -> (usize, f32) {
+    fn nearest(&self, before: &[f32], weights: &[f32], group: usize) -> (usize, f32) {
         let groups = before.len();
         let mut nearest = (group, f32::INFINITY);
         for oldest in 0..1usize << self.bits {
             let state = oldest * groups + group;
-            let error = x - self.values[state];
-            let sum = before[state >> self.bits] + error * error;
+            let codes = &self.values[state * self.weights..];
+            let error: f32 =
+                weights.iter().zip(codes).map(|(weight, code)| (weight - code) * (weight - code)).sum();
+            let sum = before[state >> self.bits] + error;
             if sum < nearest.1 {
                 nearest = (state, sum);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::cpu::{Activations, Cpu};
 use crate::backend::gpu::{Device, Gpu, Rows, adapters};
 use crate::backend::{Backend, Heads, Hidden, Rotation};
-use crate::cache::{CacheType, KvCache, LayerShape};
+use crate::cache::{CacheType, KvCache, LayerShape, LayerState};
 
 const HEADS: usize = 2;
 const TOKENS: usize = 24;
@@ -60,13 +60,14 @@ fn append(ops: &dyn Backend, cache: &mut KvCache, dim: usize, from: usize, to: u
     ops.append(cache.layer(0), &mut heads, [None, None], &rotation).expect("kernels that compile");
 }
 
-/// In pieces, one of them anew after a step back.
-fn append_all(ops: &dyn Backend, cache: &mut KvCache, dim: usize) {
-    append(ops, cache, dim, 0, 9);
-    append(ops, cache, dim, 11, 20);
-    cache.truncate(7);
-    append(ops, cache, dim, 7, 8);
-    append(ops, cache, dim, 8, TOKENS);
+/// In pieces of at most `most` rows, some of them anew after a step back.
+fn append_all(ops: &dyn Backend, cache: &mut KvCache, dim: usize, most: usize) {
+    for (kept, from, to) in [(0, 0, 9), (9, 11, 20), (7, 7, 8), (8, 8, TOKENS)] {
+        cache.truncate(kept);
+        for first in (from..to).step_by(most) {
+            append(ops, cache, dim, first, to.min(first + most));
+        }
+    }
 }
 
 #[test]
@@ -80,29 +81,45 @@ fn rows_are_those_of_the_cpu() {
     for kind in CacheType::all().chain(more) {
         // Kernels are compiled for each size, which takes a software device some seconds.
         let some = ["q8_0", "q4_0:rot", "turbo:k8v3"].contains(&kind.to_string().as_str());
-        check(&cpu, &floor, kind, 64);
+        check(&cpu, &floor, kind, 64, TOKENS);
         for dim in [32, 128, 256, 512].into_iter().filter(|_| some) {
-            check(&cpu, &native, kind, dim);
+            check(&cpu, &native, kind, dim, TOKENS);
         }
     }
 }
 
-fn check(cpu: &Cpu, devices: &[Arc<Device>], kind: CacheType, dim: usize) {
+#[test]
+fn rows_in_several_parts_are_those_of_the_cpu() {
+    let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
+    // 4 KiB hold 15 tokens in halves, 30 in Q8_0, and two rows of what is appended.
+    let open = |adapter| Arc::new(Device::open_with_bindings(adapter, 4096).expect("a device"));
+    let devices: Vec<_> = adapters().iter().map(open).collect();
+    for kind in [CacheType::F32, CacheType::F16, CacheType::TURBO, "q8_0/bf16".parse().expect("a kind")] {
+        check(&cpu, &devices, kind, 64, 2);
+    }
+}
+
+fn check(cpu: &Cpu, devices: &[Arc<Device>], kind: CacheType, dim: usize, most: usize) {
     let shape = LayerShape { heads: HEADS, dim, window: None };
     let Ok(mut expected) = KvCache::new(&[shape], kind, CAPACITY) else {
         return assert_eq!(dim, 32, "{kind}");
     };
-    append_all(cpu, &mut expected, dim);
+    append_all(cpu, &mut expected, dim, most);
     let expected = cpu.stored(&expected.layers()[0]).expect("rows here");
     for device in devices {
         let gpu = Gpu::new(Arc::clone(device), Activations::Float);
         let mut found = KvCache::new(&[shape], kind, CAPACITY).expect("a cache");
-        append_all(&gpu, &mut found, dim);
+        append_all(&gpu, &mut found, dim, most);
         let found = gpu.stored(&found.layers()[0]).expect("rows on the device");
         let what = format!("{kind}, heads of {dim}");
         assert_eq!((found.first, found.len), (expected.first, expected.len), "{what}");
         same(&format!("keys of {what}"), &found.keys, &expected.keys);
         same(&format!("values of {what}"), &found.values, &expected.values);
+        let mut again = KvCache::new(&[shape], kind, CAPACITY).expect("a cache");
+        let LayerState { first, len, keys, values } = &found;
+        let state = LayerState { first: *first, len: *len, keys: &keys[..], values: &values[..] };
+        gpu.store(again.layer(0), &state).expect("its own rows");
+        assert!(gpu.stored(&again.layers()[0]).expect("rows on the device") == found, "{what}, stored");
     }
 }
 
