@@ -34,22 +34,28 @@ fi
 # Only what computes is optimized for speed: the rest takes longer to optimize than to run.
 profile=(--config 'profile.release.lto="off"' --config profile.release.debug=false --config profile.release.opt-level=1
   --config profile.release.codegen-units=16 --config profile.release.package.hadal.opt-level=3)
-(
-  cd web
-  RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$target/web \
-    CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-19 /usr/bin/cargo build --quiet --locked --release \
-    --target wasm32-unknown-unknown -Zbuild-std=std,panic_abort -Zbuild-std-features= "${profile[@]}"
-)
-# No wasm-opt: Debian's is too old to keep the tables of references that the JavaScript uses.
-out=web/dist/wasm
+
+# module FOLDER ARGUMENT...: a module in a folder of the package, built as `build.mjs` has wasm-pack do it. Programs of the
+# host are built once for all. No wasm-opt: Debian's is too old to keep the tables of references that the JavaScript uses.
+module() {
+  local out=web/dist/$1 bytes
+  shift
+  (
+    cd web
+    RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$target/web \
+      CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-19 /usr/bin/cargo build --lib --quiet --locked --release \
+      --target wasm32-unknown-unknown -Zbuild-std=std,panic_abort -Zbuild-std-features= "${profile[@]}" "$@"
+  )
+  "$tools/bin/wasm-bindgen" --target web --out-dir "$out" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm"
+  bytes=$(gzip -9 <"$out/hadal_web_bg.wasm" | wc -c)
+  echo "web: ${out##*/} takes $bytes bytes compressed"
+  [ "$bytes" -lt 3000000 ]
+}
 rm -rf web/dist
-"$tools/bin/wasm-bindgen" --target web --out-dir "$out" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm"
-bytes=$(gzip -9 <"$out/hadal_web_bg.wasm" | wc -c)
-echo "web: the module takes $bytes bytes compressed"
-[ "$bytes" -lt 3000000 ]
+module wasm
+module threads --no-default-features --config threads.toml
 
 cd web
 npm install --silent --no-audit --no-fund
 npx tsc -p ts
-npm pack --dry-run --silent >/dev/null
 SHOTS=${SHOTS:-$target/web/shots} CHROMIUM=${CHROMIUM:-$(command -v chromium)} npm test --silent

@@ -215,6 +215,11 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     /// cap · tanh(x / cap).
     fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()>;
 
+    /// Bytes of what is kept for the next operations and holds nothing between them.
+    fn scratch_bytes(&self) -> u64 {
+        0
+    }
+
     /// The GPU that runs the operations.
     #[cfg(feature = "gpu")]
     fn gpu(&self) -> Option<&std::sync::Arc<gpu::Device>> {

@@ -114,7 +114,12 @@ impl Engine {
     /// Bytes of repacked weights and of what else the kernels for prompts keep: so far, and all there will be once a
     /// prompt of a whole batch was read.
     pub fn repack_bytes(&self) -> usize {
-        self.cpu.scratch_bytes()
+        self.cpu.repack_bytes()
+    }
+
+    /// Bytes that are kept for computing the next tokens, beside the weights and the cache: so far.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.cpu.scratch_bytes() + self.gpu.as_ref().map_or(0, |gpu| gpu.ops.scratch_bytes())
     }
 
     /// Builds an engine from an opened file.

@@ -88,7 +88,7 @@ impl Cpu {
     }
 
     /// Bytes of repacked weights and of what else the kernels for many tokens keep.
-    pub fn scratch_bytes(&self) -> usize {
+    pub fn repack_bytes(&self) -> usize {
         self.scratch().iter().map(Scratch::bytes).sum()
     }
 
@@ -202,5 +202,9 @@ impl Backend for Cpu {
     fn softcap(&self, x: &mut Hidden, cap: f32) -> Result<()> {
         self.each_row(x, |_, row| rows::softcap(self.isa, row, cap));
         Ok(())
+    }
+
+    fn scratch_bytes(&self) -> u64 {
+        self.repack_bytes() as u64 + self.spares.bytes()
     }
 }

@@ -317,6 +317,10 @@ impl Backend for Gpu {
         Ok(())
     }
 
+    fn scratch_bytes(&self) -> u64 {
+        self.spares.bytes()
+    }
+
     fn gpu(&self) -> Option<&Arc<Device>> {
         Some(&self.device)
     }

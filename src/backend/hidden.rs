@@ -110,6 +110,11 @@ impl Spares {
         Hidden { values, rows, columns, home: Some(self.clone()), device: None }
     }
 
+    /// Bytes that are not in use.
+    pub fn bytes(&self) -> u64 {
+        self.lock().iter().map(|spare| size_of_val(&**spare) as u64).sum()
+    }
+
     /// The list is whole whatever panics while it is locked.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<f32>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

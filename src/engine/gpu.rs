@@ -45,6 +45,7 @@ pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
 pub(super) async fn request(options: &Options) -> Result<Arc<gpu::Device>> {
     let adapter = adapter(&options.device).await?;
     let mut device = gpu::Device::request(&adapter, options.gpu_floor || gpu::floor_asked()?).await?;
+    device = device.with_variants(&options.gpu_variants);
     if let Some(bytes) = options.gpu_memory {
         device = device.with_memory(bytes);
     }

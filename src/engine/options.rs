@@ -33,6 +33,9 @@ pub struct Options {
     pub gpu_memory: Option<u64>,
     /// Whether the GPU is used with no more than what every WebGPU device has.
     pub gpu_floor: bool,
+    /// Flags of kernels that the GPU can run beside those that its driver's features say: in a browser, where wgpu does not
+    /// know of all of them.
+    pub gpu_variants: Vec<&'static str>,
     /// Folder for compiled kernels, which some drivers let us keep; by default they are not.
     pub pipelines: Option<PathBuf>,
     /// Threads; by default one a core.
@@ -57,6 +60,7 @@ impl Default for Options {
             gpu_layers: GpuLayers::default(),
             gpu_memory: None,
             gpu_floor: false,
+            gpu_variants: Vec::new(),
             pipelines: None,
             threads: None,
             isa: None,

@@ -228,5 +228,5 @@ addEventListener("drop", (event) => {
   openFiles(event.dataTransfer.files);
 });
 if (!globalThis.crossOriginIsolated) {
-  say("notice", "This page is not isolated from other origins (no COOP and COEP headers); models run all the same.");
+  say("notice", "This page is not isolated from other origins (no COOP and COEP headers): on the CPU, models have one thread.");
 }

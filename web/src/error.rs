@@ -40,6 +40,7 @@ fn message(error: &Error) -> String {
         ("--presence-penalty", "presencePenalty"),
         ("--frequency-penalty", "frequencyPenalty"),
         ("--batch-size", "batch"),
+        ("--threads", "threads"),
         ("--gpu-layers", "device: \"cpu\""),
     ];
     if let Error::GpuMemory { device, needed, available } = error {

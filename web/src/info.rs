@@ -21,18 +21,30 @@ pub struct Info<'a> {
     device: &'a str,
     gpu_layers: usize,
     gpu_bytes: u64,
+    gpu_variants: Vec<&'static str>,
+    scratch_bytes: u64,
+    module_bytes: u64,
     threads: usize,
     simd: &'a str,
     can_chat: bool,
+}
+
+/// Of this module's memory, which grows and never shrinks.
+fn module_bytes() -> u64 {
+    #[cfg(target_arch = "wasm32")]
+    return core::arch::wasm32::memory_size(0) as u64 * 65_536;
+    #[cfg(not(target_arch = "wasm32"))]
+    0
 }
 
 /// JSON.
 pub fn info(engine: &hadal::Engine, parts: usize) -> String {
     let facts = engine.info();
     #[cfg(feature = "gpu")]
-    let gpu_bytes = engine.gpu().map_or(0, |device| device.memory_used());
+    let (gpu_bytes, gpu_variants) =
+        engine.gpu().map_or((0, vec![]), |device| (device.memory_used(), device.variants().to_vec()));
     #[cfg(not(feature = "gpu"))]
-    let gpu_bytes = 0;
+    let (gpu_bytes, gpu_variants) = (0, vec![]);
     let info = Info {
         name: &facts.name,
         architecture: &facts.architecture,
@@ -50,6 +62,9 @@ pub fn info(engine: &hadal::Engine, parts: usize) -> String {
         device: if engine.device().is_empty() { "WebGPU" } else { engine.device() },
         gpu_layers: engine.gpu_layers(),
         gpu_bytes,
+        gpu_variants,
+        scratch_bytes: engine.scratch_bytes(),
+        module_bytes: module_bytes(),
         threads: facts.threads,
         simd: facts.isa.name(),
         can_chat: engine.template().is_some(),

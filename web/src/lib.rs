@@ -12,6 +12,8 @@ mod files;
 mod hash;
 mod info;
 mod options;
+#[cfg(target_feature = "atomics")]
+mod threads;
 
 use answer::Answer;
 use error::failed;

@@ -19,6 +19,12 @@ pub struct Open {
     threads: Option<usize>,
     /// `floor`: of the GPU no more than every WebGPU device has.
     limits: Option<String>,
+    /// Whether the GPU's device will have subgroups, of which wgpu does not know.
+    #[serde(default)]
+    subgroups: bool,
+    /// Whether it was seen to convert all halves.
+    #[serde(default)]
+    halves: bool,
 }
 
 /// How the next token is chosen: the fields of [`hadal::Sampling`].
@@ -63,6 +69,10 @@ pub fn open(json: &str) -> Result<Options> {
         batch: asked.batch.unwrap_or(defaults.batch),
         threads: asked.threads,
         gpu_floor: asked.limits.as_deref() == Some("floor"),
+        gpu_variants: [(asked.halves, "HALVES"), (asked.subgroups, "SUBGROUPS")]
+            .into_iter()
+            .filter_map(|(has, flag)| has.then_some(flag))
+            .collect(),
         ..defaults
     })
 }

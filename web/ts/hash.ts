@@ -3,15 +3,15 @@
 import { folder, keyOf, remove, type Notes } from "./cache.js";
 import { HadalError, aborted } from "./errors.js";
 import type { Meter } from "./meter.js";
-import { loadModule } from "./module.js";
+import type { Module } from "./module.js";
 
 const PIECE = 8 << 20;
 
 /** Throws `integrity`, and forgets the file, if `blob` has another hash. What was found once is noted. */
-export async function checkHash(url: string, sha256: string, blob: Blob, notes: Notes, kept: boolean, meter: Meter, signal: AbortSignal): Promise<void> {
+export async function checkHash(module: Module, url: string, sha256: string, blob: Blob, notes: Notes, kept: boolean, meter: Meter, signal: AbortSignal): Promise<void> {
   const expected = sha256.toLowerCase();
   if (notes.sha256 !== expected) {
-    notes.sha256 = await hashOf(blob, meter, signal);
+    notes.sha256 = await hashOf(module, blob, meter, signal);
     if (kept) await keep(url, notes);
   }
   if (notes.sha256 !== expected) {
@@ -20,9 +20,8 @@ export async function checkHash(url: string, sha256: string, blob: Blob, notes: 
   }
 }
 
-async function hashOf(blob: Blob, meter: Meter, signal: AbortSignal): Promise<string> {
-  const { Sha256 } = await loadModule();
-  const hash = new Sha256();
+async function hashOf(module: Module, blob: Blob, meter: Meter, signal: AbortSignal): Promise<string> {
+  const hash = new module.Sha256();
   meter.phase("check", blob.size);
   for (let at = 0; at < blob.size; at += PIECE) {
     if (signal.aborted) throw aborted();

@@ -15,11 +15,9 @@ export const cache = { list, remove };
 /** A model in a worker of its own. */
 export class Engine {
   readonly #port: Port;
-  readonly #info: Info;
 
-  private constructor(port: Port, info: Info) {
+  private constructor(port: Port) {
     this.#port = port;
-    this.#info = info;
   }
 
   /** Opens a model: see {@link Source} and {@link OpenOptions}. Throws a {@link HadalError}. */
@@ -30,20 +28,20 @@ export class Engine {
     const port = new Port();
     try {
       const sources = (Array.isArray(source) ? source : [source]).map(absolute);
-      const info = await port.call<Info>("open", { sources, options: plain }, signal, (event) => {
+      port.info = await port.call<Info>("open", { sources, options: plain }, signal, (event) => {
         if (event.progress) onProgress?.(event.progress);
         if (event.notice) onNotice?.(event.notice);
       });
-      return new Engine(port, info);
+      return new Engine(port);
     } catch (error) {
       await port.end();
       throw HadalError.from(error);
     }
   }
 
-  /** What was loaded and what runs it. */
+  /** What was loaded, what runs it, and what it takes of memory since the last answer. */
   info(): Info {
-    return { ...this.#info };
+    return { ...this.#port.info! };
   }
 
   /** A conversation, from its beginning. */

@@ -1,42 +1,45 @@
-// The WebAssembly module, and what a panic in it said.
+// The WebAssembly module: the one that has WebGPU, or the one that has threads. And what a panic in it said.
 
-import init, * as wasm from "./wasm/hadal_web.js";
-import { HadalError } from "./errors.js";
+import type { HadalError } from "./errors.js";
+import { lastWords } from "./panic.js";
+import { startThreads } from "./threads.js";
+import type * as Plain from "./wasm/hadal_web.js";
 
 export type { Model } from "./wasm/hadal_web.js";
 
-export type Module = Pick<typeof wasm, "Model" | "Sha256"> & {
+export type Module = Pick<typeof Plain, "Model" | "Sha256"> & {
+  /** Workers that it computes with, its own included. */
+  threads: number;
   /** Why the GPU was given up, if it was. */
   refusal(): string;
   /** What a trap was about, which by itself says nothing. */
   lastWords(thrown: unknown): HadalError | undefined;
 };
 
-let loaded: Promise<Module> | undefined;
+let warning = "";
+let panic = "";
 
-/** Loads the module, once. */
-export function loadModule(): Promise<Module> {
-  return (loaded ??= load());
-}
-
-async function load(): Promise<Module> {
-  let refusal = "";
-  let panic = "";
+/** Loads the module; that with shared memory for several threads, if they can be had. */
+export async function loadModule(asked: number, notice: (text: string) => void): Promise<Module> {
   Object.assign((globalThis as unknown as { hadalFiles: object }).hadalFiles, {
-    warned: (text: string) => (refusal = text),
+    warned: (text: string) => (warning = text),
     panicked: (text: string) => (panic = text),
   });
-  await init();
-  wasm.start();
+  const threaded = asked > 1 ? await startThreads(asked).catch((error: Error) => notice(`one thread: ${error.message}`)) : undefined;
+  const wasm = threaded ?? (await startPlain());
+  const threads = threaded ? asked : Math.min(asked, 1);
   return {
     Model: wasm.Model,
     Sha256: wasm.Sha256,
-    refusal: () => refusal,
-    lastWords(thrown) {
-      if (!(thrown instanceof WebAssembly.RuntimeError)) return undefined;
-      // A panic tells why it stops the module; an allocation that fails stops it without a word.
-      if (!panic) return new HadalError("memory", "this tab has no more memory for the model");
-      return new HadalError(/file can no longer/.test(panic) ? "file" : "internal", panic);
-    },
+    threads,
+    refusal: () => warning,
+    lastWords: (thrown) => lastWords(thrown, panic),
   };
+}
+
+async function startPlain(): Promise<typeof Plain> {
+  const wasm = await import("./wasm/hadal_web.js");
+  await wasm.default();
+  wasm.start();
+  return wasm;
 }

@@ -1,13 +1,15 @@
 // Calls to the worker: each has a number, an end, and events before it.
 
 import { HadalError, aborted } from "./errors.js";
-import type { Progress } from "./types.js";
+import type { Info, Progress } from "./types.js";
 
 /** Something that a call tells before its end. */
 export interface CallEvent {
   progress?: Progress;
   notice?: string;
   piece?: string;
+  /** Memory as it is now; the rest has not changed. */
+  info?: Info;
 }
 
 interface Call {
@@ -22,6 +24,8 @@ export interface Told {
   event?: CallEvent;
   value?: unknown;
   error?: { code: string; message: string };
+  /** Where a thread of the worker's tells how it ended. */
+  alarm?: MessagePort;
 }
 
 /** How long a worker may take to put things in order when it is stopped. */
@@ -32,6 +36,8 @@ export class Port {
   readonly #calls = new Map<number, Call>();
   #next = 0;
   #over?: HadalError;
+  /** What the worker said last of its model. */
+  info?: Info;
 
   constructor() {
     this.#worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "hadal" });
@@ -87,9 +93,18 @@ export class Port {
     this.#worker.terminate();
   }
 
-  #hear({ id, event, value, error }: Told): void {
+  #hear({ id, event, value, error, alarm }: Told): void {
+    if (alarm) {
+      alarm.onmessage = ({ data }) => {
+        // The worker may wait for that thread for ever.
+        this.#fail(HadalError.from(data));
+        this.#worker.terminate();
+      };
+      return;
+    }
     const call = this.#calls.get(id);
-    if (event) call?.hear(event);
+    if (event?.info) this.info = { ...this.info, ...event.info };
+    else if (event) call?.hear(event);
     else if (error) call?.reject(HadalError.from(error));
     else call?.resolve(value as never);
   }

@@ -98,6 +98,7 @@ export interface Info {
   /** The format that most weights are stored in. */
   format: string;
   parameters: number;
+  /** Bytes of all weights, in the GPU's memory or the module's. */
   weightBytes: number;
   /** Files of a split model. */
   parts: number;
@@ -106,11 +107,19 @@ export interface Info {
   vocabulary: number;
   layers: number;
   kv: string;
+  /** Bytes of the key/value cache once the context is full. */
   kvBytes: number;
+  /** Bytes that are kept for computing the next tokens: so far. */
+  scratchBytes: number;
+  /** Bytes of the module's memory, which grows and never shrinks. On the CPU all of the above is in it. */
+  moduleBytes: number;
   /** `cpu`, or the GPU's name. */
   device: string;
   gpuLayers: number;
+  /** Bytes of the GPU's buffers, all together. */
   gpuBytes: number;
+  /** Kernels in use beyond WebGPU's floor: `HALVES`, `SUBGROUPS`. */
+  gpuVariants: string[];
   threads: number;
   /** The CPU's vectors in use. */
   simd: string;

@@ -4,11 +4,13 @@ import { whyNoGpu } from "./browser.js";
 import { openByName } from "./cache.js";
 import { HadalError } from "./errors.js";
 import { fetchFile, nameOf } from "./fetch.js";
+import { prepareGpu } from "./gpu.js";
 import { checkHash } from "./hash.js";
 import type { CallEvent, Told } from "./port.js";
 import { Meter } from "./meter.js";
 import type { Info, Message, OpenOptions, RemoteFile, Sampling } from "./types.js";
 import { type Model, type Module, loadModule } from "./module.js";
+import { threadsFor } from "./threads.js";
 
 type Plain = Omit<OpenOptions, "onProgress" | "onNotice" | "signal">;
 type Tell = (event: CallEvent) => void;
@@ -36,26 +38,50 @@ const reader = new FileReaderSync();
   },
 };
 
-async function open({ sources, options }: { sources: (RemoteFile | Blob)[]; options: Plain }, tell: Tell, signal: AbortSignal): Promise<Info> {
-  const meter = new Meter((progress) => tell({ progress }));
-  const notice = (text: string) => tell({ notice: text });
-  const parts: Part[] = [];
-  for (const source of sources) parts.push(await part(source, options.cache ?? true, meter, notice, signal));
-  meter.phase("load");
-  const { cache: _, ...engine } = options;
-  const device = engine.device ?? "auto";
-  // A browser whose GPU nobody asked for is not asked either.
-  const noGpu = device === "cpu" ? undefined : await whyNoGpu();
+/** How files are opened, and who hears of it. */
+interface Opening {
+  keep: boolean;
+  meter: Meter;
+  notice: (text: string) => void;
+  signal: AbortSignal;
+}
+
+/** Whether only the CPU is left, and why. A browser whose GPU nobody asked for is not asked either. */
+async function choose(device: "auto" | "webgpu" | "cpu"): Promise<{ onCpu: boolean; noGpu?: string }> {
+  if (device === "cpu") return { onCpu: true };
+  const noGpu = await whyNoGpu();
   if (device === "webgpu" && noGpu && !noGpu.startsWith("the only")) throw new HadalError("no-webgpu", noGpu);
-  const onCpu = device === "cpu" || (device === "auto" && noGpu !== undefined);
-  module = await loadModule();
+  return { onCpu: device === "auto" && noGpu !== undefined, noGpu };
+}
+
+async function open({ sources, options }: { sources: (RemoteFile | Blob)[]; options: Plain }, tell: Tell, signal: AbortSignal): Promise<Info> {
+  const { cache: keep = true, threads: asked, device = "auto", ...engine } = options;
+  const notice = (text: string) => tell({ notice: text });
+  const meter = new Meter((progress) => tell({ progress }));
+  const { onCpu, noGpu } = await choose(device);
+  const threads = threadsFor(asked, notice);
+  module = await loadModule(onCpu ? threads : 1, notice);
+  const parts: Part[] = [];
+  for (const source of sources) parts.push(await part(source, module, { keep, meter, notice, signal }));
+  meter.phase("load");
   blobs = parts.map((part) => part.blob);
-  const names = parts.map((part) => part.name);
-  const sizes = Float64Array.from(blobs, (blob) => blob.size);
-  model = await module.Model.open(names, sizes, JSON.stringify({ ...engine, device: onCpu ? "cpu" : device }));
-  const info = JSON.parse(model.info()) as Info;
+  const extras = onCpu || engine.limits === "floor" ? {} : await prepareGpu();
+  const load = async (device: string): Promise<Info> => {
+    const sizes = Float64Array.from(blobs, (blob) => blob.size);
+    const options = JSON.stringify({ ...engine, ...extras, device, threads: module!.threads });
+    model = await module!.Model.open(parts.map((part) => part.name), sizes, options);
+    return JSON.parse(model.info()) as Info;
+  };
+  let info = await load(onCpu ? "cpu" : device);
+  const refusal = module.refusal();
+  if (!onCpu && info.device === "cpu" && threads > 1) {
+    // The GPU was given up: the module with threads has none.
+    model?.free();
+    module = await loadModule(threads, notice);
+    info = await load("cpu");
+  }
   meter.end();
-  return { ...info, why: why(device, noGpu, info, module.refusal()) };
+  return { ...info, why: why(device, noGpu, info, refusal) };
 }
 
 function why(asked: string, noGpu: string | undefined, info: Info, refusal: string): string {
@@ -66,7 +92,7 @@ function why(asked: string, noGpu: string | undefined, info: Info, refusal: stri
 }
 
 /** One file of a model, wherever it is. */
-async function part(source: RemoteFile | Blob, keep: boolean, meter: Meter, notice: (text: string) => void, signal: AbortSignal): Promise<Part> {
+async function part(source: RemoteFile | Blob, module: Module, { keep, meter, notice, signal }: Opening): Promise<Part> {
   if (source instanceof Blob) {
     meter.total(source.size);
     meter.add(source.size, false);
@@ -81,7 +107,7 @@ async function part(source: RemoteFile | Blob, keep: boolean, meter: Meter, noti
   const remote = { ...source, url: address(source.url) };
   const listener = { signal, notice, add: meter.add, total: meter.total };
   const { blob, notes } = await fetchFile(remote, keep, listener);
-  if (remote.sha256) await checkHash(remote.url, remote.sha256, blob, notes, keep, meter, signal);
+  if (remote.sha256) await checkHash(module, remote.url, remote.sha256, blob, notes, keep, meter, signal);
   return { name: nameOf(remote.url), blob };
 }
 
@@ -149,6 +175,7 @@ async function run(id: number, name: string, args: Args, signal: AbortSignal): P
   try {
     // What was stopped before it began: answers end at their first step and say so.
     const value = await call(name, args, (event) => tell({ id, event }), signal);
+    if (model && name !== "open") tell({ id, event: { info: JSON.parse(model.info()) as Info } });
     tell({ id, value });
   } catch (thrown) {
     const { code, message } = module?.lastWords(thrown) ?? HadalError.from(thrown);

@@ -15,21 +15,25 @@ use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Instant;
+
+use web_time::Instant;
 
 mod bed;
 mod crowd;
+mod threads;
 
 use bed::{Bed, lock};
 use crowd::Crowd;
+use threads::Worker;
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+pub use threads::lend;
 
 /// Threads that run the parts of one region at a time. Dropping it ends them.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
     crowd: Crowd,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
 }
 
 /// What a region does with the number of a thread and of a part.
@@ -86,8 +90,7 @@ impl Pool {
         let mut pool = Pool { shared, crowd: Crowd::new(), workers: Vec::with_capacity(workers) };
         for index in 1..=workers {
             let shared = pool.shared.clone();
-            let builder = std::thread::Builder::new().name(format!("hadal-{index}"));
-            pool.workers.push(builder.spawn(move || shared.work_until_the_end(index))?);
+            pool.workers.push(threads::start(index, move || shared.work_until_the_end(index))?);
         }
         Ok(pool)
     }
@@ -182,9 +185,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         self.shared.workers.wake();
-        for worker in self.workers.drain(..) {
-            worker.join().expect("workers catch the panics of parts");
-        }
+        self.workers.drain(..).for_each(Worker::join);
     }
 }
 

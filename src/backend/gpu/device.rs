@@ -38,6 +38,8 @@ struct Failure {
 
 /// Bytes of writes that may wait for the device: wgpu keeps a copy of each until then.
 const MOST_WRITTEN: u64 = 64 << 20;
+/// Lanes of the narrowest subgroups that sum a row. Four are tested in a browser only, whose software GPU has them.
+const LEAST_LANES: u32 = if cfg!(target_family = "wasm") { 4 } else { 8 };
 /// The largest binding that shaders can address: they count bytes in 32 bits.
 const MOST_BOUND: u64 = u32::MAX as u64 & !255;
 
@@ -147,6 +149,16 @@ impl Device {
             failure,
             asked: Asked::default(),
         })
+    }
+
+    /// With kernels for what the device can do and wgpu does not know of.
+    #[must_use]
+    pub fn with_variants(mut self, variants: &[&'static str]) -> Device {
+        let new = variants.iter().copied().filter(|flag| !self.variants.contains(flag));
+        let runs = |flag: &&str| *flag != "SUBGROUPS" || self.info.subgroup_min_size >= LEAST_LANES;
+        let new: Vec<_> = new.filter(runs).collect();
+        self.variants.extend(new);
+        self
     }
 
     /// With buffers of no more than `bytes` together.
@@ -323,11 +335,10 @@ impl Device {
 }
 
 fn variants(adapter: &wgpu::Adapter) -> Vec<&'static str> {
-    // Browsers don't say whether they flush small halves.
+    // Browsers don't say whether they flush small halves; who asks them does (`Device::with_variants`).
     let halves = cfg!(not(target_family = "wasm"))
         && adapter.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32);
-    // Rows of 8 lanes at least.
-    let subgroups =
-        adapter.features().contains(wgpu::Features::SUBGROUP) && adapter.get_info().subgroup_min_size >= 8;
+    let subgroups = adapter.features().contains(wgpu::Features::SUBGROUP)
+        && adapter.get_info().subgroup_min_size >= LEAST_LANES;
     halves.then_some("HALVES").into_iter().chain(subgroups.then_some("SUBGROUPS")).collect()
 }

@@ -108,13 +108,16 @@ fn compile(
 ) -> Result<Pipeline> {
     let composed = kernel.compose(permutation)?;
     let entries = layout_entries(&kernel.parse(&composed)?);
+    // Browsers ask for it, naga does not know it.
+    let subgroups = cfg!(target_family = "wasm") && permutation.flags.contains(&"SUBGROUPS");
+    let text = if subgroups { format!("enable subgroups;\n{}", composed.text) } else { composed.text };
     let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
         label: Some(kernel.name),
         entries: &entries,
     });
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some(kernel.name),
-        source: wgpu::ShaderSource::Wgsl(composed.text.into()),
+        source: wgpu::ShaderSource::Wgsl(text.into()),
     });
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(kernel.name),

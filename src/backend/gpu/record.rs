@@ -99,6 +99,12 @@ impl Spares {
         };
         Lent { buffer, home: self.clone() }
     }
+
+    /// Bytes of the buffers that nobody names.
+    pub fn bytes(&self) -> u64 {
+        let spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spares.iter().map(|buffer| buffer.bytes).sum()
+    }
 }
 
 /// A buffer that goes back to its [`Spares`].
