@@ -2,20 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use hadal::file::Weights;
 
 mod support {
+    pub mod counting;
     pub mod gguf;
 }
+use support::counting::Counting;
 use support::gguf::{File, Value};
 
-/// The system's allocator, which counts what this thread holds and the most that it held.
-struct Counting;
-
 thread_local! {
+    /// What this thread holds, and the most that it held: two cells that are made without allocating.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
@@ -26,24 +25,8 @@ fn count(bytes: isize) {
     MOST.set(MOST.get().max(held));
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches only this thread's two cells,
-// which are made without allocating.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting(count);
 
 /// The most bytes that opening `bytes` held beyond `bytes` itself.
 fn extra(bytes: Vec<u8>) -> isize {

@@ -1,7 +1,6 @@
 //! What quantizing takes of the heap: about one tensor, however large the model. The source is in a map, whose pages the system
 //! takes back as it likes.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 use hadal::file::Weights;
@@ -9,15 +8,16 @@ use hadal::quant::{Format, f16};
 use hadal::quantize::folder::{Folder, Target};
 use hadal::quantize::{Plan, Recipe, Run, Settings, Start};
 
+#[path = "support/counting.rs"]
+mod counting;
 #[expect(dead_code, reason = "others use the rest")]
 #[path = "support/real.rs"]
 mod models;
 
+use counting::Counting;
 use models::{SMOLLM2, real};
 
-/// The system's allocator, which counts what all threads hold and the most that they held.
-struct Counting;
-
+/// What all threads hold, and the most that they held.
 static HELD: AtomicIsize = AtomicIsize::new(0);
 static MOST: AtomicIsize = AtomicIsize::new(0);
 
@@ -26,23 +26,8 @@ fn count(bytes: isize) {
     MOST.fetch_max(held, Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches two numbers only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting(count);
 
 /// The most bytes that `work` held beyond what there was before.
 fn extra(work: impl FnOnce()) -> u64 {

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hadal::backend::cpu::{Activations, Cpu};
@@ -10,31 +9,24 @@ use hadal::cache::{CacheType, KvCache};
 use hadal::model::{Outputs, Split};
 use hadal::{Engine, Options, Sampler, Sampling};
 
+#[path = "support/counting.rs"]
+mod counting;
 #[path = "support/random.rs"]
 mod random;
 
-/// The system's allocator, which counts what any thread asks for.
-struct Counting;
+use counting::Counting;
 
+/// How often any thread asked for memory.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged. Zeroed and grown memory comes through `alloc` too: the
-// trait's own versions of those call it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+fn count(bytes: isize) {
+    if bytes > 0 {
         ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting(count);
 
 /// Allocations of 12 calls of `step` after 20 that warm up: the least of five rounds, as a thread without a core may only
 /// then come to its first part.
