@@ -1,4 +1,4 @@
-//! What attention of one token over the cache takes, by kind and keys: `cargo bench --bench attention [-- CONTEXT...]`.
+//! What attention of one token over the cache takes, by kind and keys: `cargo bench --bench attention [-- CONTEXT... KIND...]`.
 //! Kinds take turns, so that a pause of the machine is nobody's alone; minimum, median and maximum of the rounds.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a bench reports")]
@@ -19,29 +19,37 @@ const LAYERS: usize = 8;
 const BATCH: usize = 256;
 
 fn main() {
-    let contexts: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
-    let contexts = if contexts.is_empty() { vec![128, 2048, 8192] } else { contexts };
+    let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let mut contexts: Vec<usize> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
+    let mut kinds: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    kinds.retain(|argument| argument.parse::<usize>().is_err());
+    if contexts.is_empty() {
+        contexts = vec![128, 2048, 8192];
+    }
+    if kinds.is_empty() {
+        kinds = KINDS.to_vec();
+    }
     let cpu = Cpu::new(None, None, Activations::Quantized).unwrap();
-    table("CPU", &cpu, &contexts, &|| ());
+    table("CPU", &cpu, &contexts, &kinds, &|| ());
     #[cfg(feature = "gpu")]
     for adapter in hadal::backend::gpu::adapters() {
         use hadal::backend::gpu::{Device, Gpu};
         let gpu = Gpu::new(Device::open(&adapter, false).unwrap().into(), Activations::Quantized);
-        table(gpu.name(), &gpu, &contexts, &|| gpu.finish().unwrap());
+        table(gpu.name(), &gpu, &contexts, &kinds, &|| gpu.finish().unwrap());
     }
 }
 
-fn table(name: &str, ops: &dyn Backend, contexts: &[usize], finish: &dyn Fn()) {
+fn table(name: &str, ops: &dyn Backend, contexts: &[usize], kinds: &[&str], finish: &dyn Fn()) {
     println!(
         "\n{name}: microseconds, minimum / median / maximum\n\n| heads | keys | {} |",
-        KINDS.join(" | ")
+        kinds.join(" | ")
     );
-    println!("|---|---|{}", "---|".repeat(KINDS.len()));
+    println!("|---|---|{}", "---|".repeat(kinds.len()));
     for shape in SHAPES {
         for &context in contexts {
-            let caches: Vec<KvCache> = KINDS.iter().map(|kind| filled(ops, shape, kind, context)).collect();
+            let caches: Vec<KvCache> = kinds.iter().map(|kind| filled(ops, shape, kind, context)).collect();
             finish();
-            let mut times = vec![Vec::new(); KINDS.len()];
+            let mut times = vec![Vec::new(); kinds.len()];
             for _ in 0..=ROUNDS {
                 for (cache, times) in caches.iter().zip(&mut times) {
                     times.push(time(ops, shape, cache, context, finish));

@@ -8,7 +8,7 @@ use super::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, S
 use crate::cache::LayerCache;
 use crate::error::{Error, Result};
 use crate::quant::Format;
-use crate::quant::panel::{Multiply, Scratch};
+use crate::quant::panel::{Inputs, Multiply, Scratch};
 use crate::simd::Isa;
 use crate::tensor::Tensor;
 
@@ -43,7 +43,17 @@ pub struct Cpu {
     activations: Activations,
     repack: bool,
     /// One a thread.
-    scratch: Mutex<Vec<Scratch>>,
+    scratch: Mutex<Vec<Workspace>>,
+}
+
+/// Memory of a thread that lasts from one operation to the next.
+#[derive(Debug, Default)]
+struct Workspace {
+    panel: Scratch,
+    /// Of attention: the queries that panels of keys are multiplied with.
+    queries: Inputs,
+    /// Of attention.
+    floats: Vec<f32>,
 }
 
 impl Cpu {
@@ -89,14 +99,14 @@ impl Cpu {
 
     /// Bytes of repacked weights and of what else the kernels for many tokens keep.
     pub fn repack_bytes(&self) -> usize {
-        self.scratch().iter().map(Scratch::bytes).sum()
+        self.scratch().iter().map(|scratch| scratch.panel.bytes() + scratch.queries.bytes()).sum()
     }
 
     /// Scratch of every thread.
-    fn scratch(&self) -> MutexGuard<'_, Vec<Scratch>> {
+    fn scratch(&self) -> MutexGuard<'_, Vec<Workspace>> {
         // Its numbers are written before they are read, whatever panicked while it was locked.
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        scratch.resize_with(self.pool.threads(), Scratch::default);
+        scratch.resize_with(self.pool.threads(), Workspace::default);
         scratch
     }
 
@@ -205,6 +215,7 @@ impl Backend for Cpu {
     }
 
     fn scratch_bytes(&self) -> u64 {
-        self.repack_bytes() as u64 + self.spares.bytes()
+        let floats: usize = self.scratch().iter().map(|scratch| size_of_val(&scratch.floats[..])).sum();
+        (self.repack_bytes() + floats) as u64 + self.spares.bytes()
     }
 }

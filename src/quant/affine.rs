@@ -5,12 +5,14 @@
 //! weight where MLX spends 32 / group in halves. The sum of a product and a bias is not rounded to the folder's type.
 //!
 //! [`A4`] and [`A8`], whose two numbers are halves, are what `--kv affine4` and `affine8` hold; they are no rows of
-//! `FORMATS`.
+//! `FORMATS`. Keys of them meet queries that keep the sums of their groups in full: keys may lie far from zero.
 
 use bytemuck::{Pod, Zeroable};
 
+use super::dots::Input;
 use super::le::{F16, F32};
 use super::parts::{Codes, Shuffle, Terms};
+use super::turbo::query;
 use super::{Format, arms, panel, q8_1};
 
 /// What scale and bias are stored as.
@@ -49,17 +51,22 @@ unsafe impl<S: Number, const GROUP: usize, const BYTES: usize> Zeroable for Bloc
 // SAFETY: as above; any bytes are a value.
 unsafe impl<S: Number, const GROUP: usize, const BYTES: usize> Pod for Block<S, GROUP, BYTES> {}
 
-/// A cache's rows of 4 bits.
-pub static A4: Format = row::<32>("affine4");
-/// A cache's rows of 8 bits.
-pub static A8: Format = row::<64>("affine8");
-
-const fn row<const BYTES: usize>(name: &'static str) -> Format {
-    Format::new::<Block<F16, 64, BYTES>>(name, None)
-        .shader(include_str!("../../wgsl/quant/affine.wgsl"))
-        .encode_shader(include_str!("../../wgsl/encode/affine.wgsl"))
-        .encoder::<Block<F16, 64, BYTES>>()
+/// A cache's rows of `$bytes` bytes of codes.
+macro_rules! cache_row {
+    ($name:literal, $bytes:literal) => {
+        Format::new::<Block<F16, 64, $bytes>>($name, None)
+            .shader(include_str!("../../wgsl/quant/affine.wgsl"))
+            .encode_shader(include_str!("../../wgsl/encode/affine.wgsl"))
+            .encoder::<Block<F16, 64, $bytes>>()
+            .dot(&query::FORMAT, arms![terms; Block<F16, 64, $bytes>, query::Block; dot, avx2])
+            .panel(panel::terms::<Block<F16, 64, $bytes>>())
+    };
 }
+
+/// A cache's rows of 4 bits.
+pub static A4: Format = cache_row!("affine4", 32);
+/// A cache's rows of 8 bits.
+pub static A8: Format = cache_row!("affine8", 64);
 
 /// The rows of weights: name, bits and group of each.
 macro_rules! rows {
@@ -113,6 +120,16 @@ impl<S: Number, const GROUP: usize, const BYTES: usize> Block<S, GROUP, BYTES> {
     /// The codes of `out.len()` weights, a multiple of 8, from weight `first` on, another one.
     #[inline(always)]
     fn read(&self, first: usize, out: &mut [u8]) {
+        if Self::BITS == 8 {
+            return out.copy_from_slice(&self.codes[first..first + out.len()]);
+        }
+        if Self::BITS == 4 {
+            let bytes = &self.codes[first / 2..(first + out.len()) / 2];
+            for i in 0..bytes.len() {
+                (out[2 * i], out[2 * i + 1]) = (bytes[i] & 15, bytes[i] >> 4);
+            }
+            return;
+        }
         // Eight codes are as many bytes as a code has bits.
         let bytes = self.codes[first / 8 * Self::BITS..].chunks_exact(Self::BITS);
         for (out, bytes) in out.chunks_exact_mut(8).zip(bytes) {
@@ -170,6 +187,8 @@ impl<S: Number, const GROUP: usize, const BYTES: usize> super::Encode for Block<
 /// A group of weights as it is multiplied: codes of 8 bits are taken as signed, 128 less.
 trait Group: Pod {
     const BITS: usize;
+    /// Bytes before the codes.
+    const HEAD: usize;
 
     fn scale(&self) -> f32;
     /// What the sum of the inputs is multiplied with.
@@ -178,8 +197,9 @@ trait Group: Pod {
     fn codes(&self, term: usize, out: &mut [u8; 32]);
 }
 
-impl<const GROUP: usize, const BYTES: usize> Group for Block<F32, GROUP, BYTES> {
+impl<S: Number, const GROUP: usize, const BYTES: usize> Group for Block<S, GROUP, BYTES> {
     const BITS: usize = Self::BITS;
+    const HEAD: usize = 2 * size_of::<S>();
 
     #[inline(always)]
     fn scale(&self) -> f32 {
@@ -198,7 +218,7 @@ impl<const GROUP: usize, const BYTES: usize> Group for Block<F32, GROUP, BYTES> 
     }
 }
 
-impl<const GROUP: usize, const BYTES: usize> Terms for Block<F32, GROUP, BYTES> {
+impl<N: Number, const GROUP: usize, const BYTES: usize> Terms for Block<N, GROUP, BYTES> {
     const CODES: Codes = match Self::BITS {
         8 => Codes::Signed,
         _ => Codes::Unsigned { most: Self::MOST as usize, bias: 0 },
@@ -219,22 +239,22 @@ impl<const GROUP: usize, const BYTES: usize> Terms for Block<F32, GROUP, BYTES> 
 }
 
 /// 32 weights after the other: sum += (scale_w * scale_x) * exact integer dot + offset_w * sum_x.
-fn dot(weights: &[impl Group], input: &[q8_1::Block]) -> f32 {
+fn dot(weights: &[impl Group], input: &[impl Input]) -> f32 {
     let mut sum = 0.0;
     let terms = input.len() / weights.len().max(1);
     for (w, x) in weights.iter().zip(input.chunks_exact(terms.max(1))) {
         for (term, x) in x.iter().enumerate() {
-            sum += (w.scale() * x.scale.get()) * integer_dot(w, term, x) as f32 + w.offset() * x.sum.get();
+            sum += (w.scale() * x.scale()) * integer_dot(w, term, x.codes()) as f32 + w.offset() * x.sum();
         }
     }
     sum
 }
 
-fn integer_dot<W: Group>(w: &W, term: usize, x: &q8_1::Block) -> i32 {
+fn integer_dot<W: Group>(w: &W, term: usize, x: &[i8; 32]) -> i32 {
     let mut codes = [0; 32];
     w.codes(term, &mut codes);
     let less = if W::BITS == 8 { 128 } else { 0 };
-    codes.iter().zip(&x.codes).map(|(&code, &x)| (i32::from(code) - less) * i32::from(x)).sum()
+    codes.iter().zip(x).map(|(&code, &x)| (i32::from(code) - less) * i32::from(x)).sum()
 }
 
 #[cfg(target_arch = "x86_64")]

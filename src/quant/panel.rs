@@ -16,8 +16,12 @@
 //! memory (`hadal bench --kernels --isa avx2 -t 1`). No format is packed at load: decoding reads blocks as they are stored, as a
 //! pack is no smaller, and prompts spend a small part of their time on unpacking. `docs/performance.md` has the conditions.
 
+use bytemuck::AnyBitPattern;
+
+use super::dots::Input;
 use super::le::F32;
 use super::parts::{Parts, Scaled, TermParts, Terms};
+use super::turbo::query;
 use super::{Format, f32, q8_0, q8_1, q8_k};
 use crate::simd::Isa;
 #[cfg(target_arch = "aarch64")]
@@ -233,22 +237,19 @@ impl Multiply {
 
     /// Room for `rows` inputs of `columns`, to be filled run by run.
     pub fn prepare(self, rows: usize, columns: usize) -> Inputs {
-        let mut inputs = Inputs {
-            format: self.input,
-            rows,
-            columns,
-            codes: Vec::new(),
-            runs: Vec::new(),
-            floats: Vec::new(),
-        };
-        if std::ptr::eq(self.input, &f32::FORMAT) {
-            inputs.floats = vec![0.0; rows * columns];
-        } else {
-            let runs = columns.div_ceil(PANEL_COLUMNS) * rows;
-            inputs.codes = vec![[0; 4]; runs * STEPS];
-            inputs.runs = vec![Run::default(); runs];
-        }
+        let mut inputs = Inputs::default();
+        self.prepare_in(&mut inputs, rows, columns);
         inputs
+    }
+
+    /// [`Multiply::prepare`] in the memory of `inputs`.
+    pub fn prepare_in(self, inputs: &mut Inputs, rows: usize, columns: usize) {
+        (inputs.format, inputs.rows, inputs.columns) = (self.input, rows, columns);
+        let float = std::ptr::eq(self.input, &f32::FORMAT);
+        let runs = if float { 0 } else { columns.div_ceil(PANEL_COLUMNS) * rows };
+        inputs.floats.resize(if float { rows * columns } else { 0 }, 0.0);
+        inputs.codes.resize(runs * STEPS, [0; 4]);
+        inputs.runs.resize(runs, Run::default());
     }
 
     /// Dots of all rows in `weights` (at most [`ROWS`] of `row_bytes`) with all inputs: `out(input, dots)` is called for
@@ -284,7 +285,19 @@ fn place(out: &mut [[u8; 4]], run: &mut Run, part: usize, codes: &[i8]) {
     }
 }
 
+impl Default for Inputs {
+    fn default() -> Self {
+        let (codes, runs, floats) = (Vec::new(), Vec::new(), Vec::new());
+        Inputs { format: &f32::FORMAT, rows: 0, columns: 0, codes, runs, floats }
+    }
+}
+
 impl Inputs {
+    /// What it holds.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.codes[..]) + size_of_val(&self.runs[..]) + size_of_val(&self.floats[..])
+    }
+
     /// All parts, which threads may fill side by side.
     pub fn runs_mut(&mut self) -> impl ExactSizeIterator<Item = InputRun<'_>> {
         let (format, rows, columns) = (self.format, self.rows, self.columns);
@@ -346,15 +359,20 @@ fn place_run(format: &'static Format, codes: &mut [[u8; 4]], run: &mut Run, bloc
             run.scales[i] = block.scale.get();
             place(codes, run, i, &block.codes);
         } else if std::ptr::eq(format, &q8_1::FORMAT) {
-            let block: &q8_1::Block = bytemuck::from_bytes(block);
-            (run.scales[i], run.value_sums[i]) = (block.scale.get(), block.sum.get());
-            place(codes, run, i, &block.codes);
+            place_block::<q8_1::Block>(codes, run, i, block);
+        } else if std::ptr::eq(format, &query::FORMAT) {
+            place_block::<query::Block>(codes, run, i, block);
         } else {
-            let block: &q8_0::Block = bytemuck::from_bytes(block);
-            run.scales[i] = block.scale.get();
-            place(codes, run, i, &block.codes);
+            place_block::<q8_0::Block>(codes, run, i, block);
         }
     }
+}
+
+/// 32 columns of an input, the `part`th of its run.
+fn place_block<B: Input + AnyBitPattern>(codes: &mut [[u8; 4]], run: &mut Run, part: usize, block: &[u8]) {
+    let block: &B = bytemuck::from_bytes(block);
+    (run.scales[part], run.value_sums[part]) = (block.scale(), block.sum());
+    place(codes, run, part, block.codes());
 }
 
 impl Panel {

@@ -13,7 +13,7 @@ use crate::simd::Isa;
 
 mod bits;
 pub mod keys;
-mod query;
+pub(super) mod query;
 mod tables;
 pub mod values;
 

@@ -248,6 +248,13 @@ fn head<B: Pod>(block: &B) -> &[u8; 16] {
     bytemuck::bytes_of(block).first_chunk().expect("a block is a scale and 16 bytes of codes or more")
 }
 
+/// An IEEE half as a float, in every lane.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub fn broadcast_half(bytes: [u8; 2]) -> __m256 {
+    _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(bytes)))))
+}
+
 /// The bytes of the IEEE half nearest to `value`, ties to even.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]

@@ -81,7 +81,7 @@ fn run(cpu: &Cpu, jobs: &[Option<Job>; MOST_TOGETHER]) {
         let mut task = part;
         for job in jobs.iter().flatten() {
             if task < job.tasks() {
-                return job.run(task, &mut scratch[0]);
+                return job.run(task, &mut scratch[0].panel);
             }
             task -= job.tasks();
         }

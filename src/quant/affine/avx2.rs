@@ -2,20 +2,17 @@
 
 use std::arch::x86_64::*;
 
-use super::{Group, q8_1};
+use super::{Group, Input};
 use crate::simd::x86::{FourRows, Products, load16, load32, load32i, move_signs, sum_i32, sum4_i32};
 
-/// Bytes before the codes.
-const HEAD: usize = 8;
-
 #[target_feature(enable = "avx2,f16c")]
-pub fn dot<V: Products>(weights: &[impl Group], input: &[q8_1::Block]) -> f32 {
+pub fn dot<V: Products>(weights: &[impl Group], input: &[impl Input]) -> f32 {
     let mut sum = 0.0;
     let terms = input.len() / weights.len().max(1);
     for (w, x) in weights.iter().zip(input.chunks_exact(terms.max(1))) {
         for (term, x) in x.iter().enumerate() {
-            let integer = sum_i32(V::fours(products::<V, _>(w, term, load32i(&x.codes))));
-            sum += (w.scale() * x.scale.get()) * integer as f32 + w.offset() * x.sum.get();
+            let integer = sum_i32(V::fours(products::<V, _>(w, term, load32i(x.codes()))));
+            sum += (w.scale() * x.scale()) * integer as f32 + w.offset() * x.sum();
         }
     }
     sum
@@ -23,7 +20,7 @@ pub fn dot<V: Products>(weights: &[impl Group], input: &[q8_1::Block]) -> f32 {
 
 /// Each row takes a lane of the sum.
 #[target_feature(enable = "avx2,f16c")]
-pub fn rows4<V: Products>(rows: [&[impl Group]; 4], input: &[q8_1::Block]) -> [f32; 4] {
+pub fn rows4<V: Products>(rows: [&[impl Group]; 4], input: &[impl Input]) -> [f32; 4] {
     let mut sums = _mm_setzero_ps();
     let blocks = rows[0].len();
     let terms = input.len() / blocks.max(1);
@@ -33,15 +30,15 @@ pub fn rows4<V: Products>(rows: [&[impl Group]; 4], input: &[q8_1::Block]) -> [f
         let scales = _mm_set_ps(d.scale(), c.scale(), b.scale(), a.scale());
         let offsets = _mm_set_ps(d.offset(), c.offset(), b.offset(), a.offset());
         for (term, x) in x.iter().enumerate() {
-            let codes = load32i(&x.codes);
+            let codes = load32i(x.codes());
             let integers = _mm_cvtepi32_ps(sum4_i32([
                 V::fours(products::<V, _>(a, term, codes)),
                 V::fours(products::<V, _>(b, term, codes)),
                 V::fours(products::<V, _>(c, term, codes)),
                 V::fours(products::<V, _>(d, term, codes)),
             ]));
-            let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(x.scale.get())), integers);
-            sums = _mm_add_ps(sums, _mm_add_ps(terms, _mm_mul_ps(offsets, _mm_set1_ps(x.sum.get()))));
+            let terms = _mm_mul_ps(_mm_mul_ps(scales, _mm_set1_ps(x.scale())), integers);
+            sums = _mm_add_ps(sums, _mm_add_ps(terms, _mm_mul_ps(offsets, _mm_set1_ps(x.sum()))));
         }
     }
     bytemuck::cast(sums)
@@ -53,12 +50,12 @@ fn products<V: Products, W: Group>(w: &W, term: usize, x: __m256i) -> __m256i {
     let bytes = bytemuck::bytes_of(w);
     match W::BITS {
         8 => {
-            let codes = bytes[HEAD + 32 * term..].first_chunk().expect("32 codes");
+            let codes = bytes[W::HEAD + 32 * term..].first_chunk().expect("32 codes");
             // Inputs are never -128, so they may take the codes' signs.
             let (magnitudes, x) = move_signs(_mm256_xor_si256(load32(codes), _mm256_set1_epi8(-128)), x);
             V::dot(magnitudes, x)
         }
-        4 => V::dot(nibbles(bytes[HEAD + 16 * term..].first_chunk().expect("32 codes")), x),
+        4 => V::dot(nibbles(bytes[W::HEAD + 16 * term..].first_chunk().expect("32 codes")), x),
         _ => V::dot(spread::<W>(bytes, term), x),
     }
 }
@@ -76,7 +73,7 @@ fn nibbles(bytes: &[u8; 16]) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn spread<W: Group>(bytes: &[u8], term: usize) -> __m256i {
-    let first = HEAD + 4 * W::BITS * term;
+    let first = W::HEAD + 4 * W::BITS * term;
     let v = _mm256_set_m128i(eights::<W>(bytes, first + 2 * W::BITS), eights::<W>(bytes, first));
     let v = halve::<W>(v, 32);
     let v = halve::<W>(v, 16);

@@ -9,7 +9,7 @@ use std::iter::StepBy;
 use std::ops::Range;
 
 use super::kernel::{self, Input, Routines, part};
-use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, STEPS, Tile};
+use super::{PANEL_COLUMNS, PANEL_ROWS, Panel, Run, Tile};
 use crate::quant::parts::{Codes, Parts, Scaled, TermParts, Terms};
 use crate::simd::x86::{Avx2, load8f, load32, opaque, store8f, store32};
 
@@ -25,13 +25,13 @@ impl Routines for Avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+    unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts], columns: usize) {
         let mut codes = [&rows[0].codes; PANEL_ROWS];
         for (codes, row) in codes.iter_mut().zip(rows) {
             *codes = &row.codes;
         }
-        interleave(panel, &codes);
-        kernel::fill_term_scales::<B>(panel, rows);
+        interleave(panel, &codes, columns);
+        kernel::fill_term_scales::<B>(panel, rows, columns);
     }
 
     #[target_feature(enable = "avx2")]
@@ -56,7 +56,7 @@ impl Routines for Avx2 {
         for (codes, row) in codes.iter_mut().zip(rows) {
             *codes = &row.codes;
         }
-        interleave(panel, &codes);
+        interleave(panel, &codes, PANEL_COLUMNS);
         kernel::fill_multipliers::<B>(panel, rows, const { B::CODES.bias() }, |multiplier| [multiplier; 2]);
     }
 
@@ -71,11 +71,11 @@ impl Routines for Avx2 {
     }
 }
 
-/// Fills the steps of a panel: 32 bytes of each row at a time.
+/// Fills the steps of `columns` of a panel, a multiple of 32: 32 bytes of each row at a time.
 #[target_feature(enable = "avx2")]
-pub fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
+pub fn interleave(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS], columns: usize) {
     for half in 0..2 {
-        for part in 0..STEPS / 8 {
+        for part in 0..columns.div_ceil(32) {
             let mut v = [_mm256_setzero_si256(); 8];
             for (r, v) in v.iter_mut().enumerate() {
                 *v = load32(&rows[8 * half + r].as_chunks().0[part]);

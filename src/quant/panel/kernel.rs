@@ -21,8 +21,8 @@ pub(super) trait Routines {
 
     /// Takes up to 256 weights apart.
     unsafe fn unpack_terms<B: Terms>(blocks: &[B], parts: &mut TermParts);
-    /// Interleaves rows.
-    unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]);
+    /// Interleaves `columns` of rows, a multiple of 32.
+    unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts], columns: usize);
     /// Adds `terms` of a panel and `T` inputs to panel `p` of the tiles.
     unsafe fn terms_tile<B: Terms, const T: usize>(
         panel: &Panel,
@@ -92,7 +92,7 @@ pub(super) unsafe fn multiply_terms<B: Terms, K: Routines>(product: Product<'_>,
                 }
             }
             // SAFETY: the caller's promise.
-            unsafe { K::fill_terms::<B>(panel, &scratch.term_parts) };
+            unsafe { K::fill_terms::<B>(panel, &scratch.term_parts, columns) };
         }
         for sum in 0..B::SUMS {
             let tiles = &mut scratch.tiles[sum * inputs.rows..][..inputs.rows];
@@ -141,9 +141,9 @@ pub(super) unsafe fn multiply_scaled<B: Scaled, K: Routines>(product: Product<'_
 
 /// Scales and minimums of a panel.
 #[inline(always)]
-pub(super) fn fill_term_scales<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+pub(super) fn fill_term_scales<B: Terms>(panel: &mut Panel, rows: &[TermParts], columns: usize) {
     for (r, row) in rows.iter().enumerate() {
-        for term in 0..PANEL_COLUMNS / B::TERM {
+        for term in 0..columns / B::TERM {
             panel.scales[term][r] = row.scales[term];
             if B::MIN {
                 panel.mins[term][r] = row.mins[term];

@@ -19,11 +19,12 @@ pub(super) trait Steps: Vector {
     ) -> [[Self::Int; R]; T];
 }
 
-/// Fills the steps of a panel, which are of `C` columns.
+/// Fills the steps of `columns` of a panel, which are of `C` columns.
 #[inline(always)]
 #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "AVX2 has one of its own"))]
-pub(super) fn interleave<const C: usize>(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS]) {
-    for (step, codes) in panel.codes.as_flattened_mut().chunks_exact_mut(C * PANEL_ROWS).enumerate() {
+pub(super) fn interleave<const C: usize>(panel: &mut Panel, rows: &[&[u8; 256]; PANEL_ROWS], columns: usize) {
+    let steps = panel.codes.as_flattened_mut().chunks_exact_mut(C * PANEL_ROWS).take(columns.div_ceil(C));
+    for (step, codes) in steps.enumerate() {
         for r in 0..PANEL_ROWS {
             codes.as_chunks_mut::<C>().0[r] = rows[r].as_chunks::<C>().0[step];
         }

@@ -33,12 +33,12 @@ const fn bias<V: Vector>(codes: Codes) -> i16 {
     }
 }
 
-/// Brings interleaved codes to [`bias`].
+/// Brings interleaved codes of `columns` to [`bias`].
 #[inline(always)]
-fn shift<V: Vector>(panel: &mut Panel, codes: Codes) {
+fn shift<V: Vector>(panel: &mut Panel, codes: Codes, columns: usize) {
     let by = (bias::<V>(codes) - codes.bias()) as u8;
     if by != 0 {
-        for step in &mut panel.codes[..PANEL_COLUMNS / 4] {
+        for step in &mut panel.codes[..columns / 4] {
             for byte in step {
                 *byte = byte.wrapping_add(by);
             }
@@ -259,14 +259,14 @@ macro_rules! kernel {
             }
 
             $(#[target_feature(enable = $features)])?
-            unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts]) {
+            unsafe fn fill_terms<B: Terms>(panel: &mut Panel, rows: &[TermParts], columns: usize) {
                 let mut codes = [&rows[0].codes; PANEL_ROWS];
                 for r in 1..PANEL_ROWS {
                     codes[r] = &rows[r].codes;
                 }
-                $interleave(panel, &codes);
-                shift::<Self>(panel, B::CODES);
-                kernel::fill_term_scales::<B>(panel, rows);
+                $interleave(panel, &codes, columns);
+                shift::<Self>(panel, B::CODES, columns);
+                kernel::fill_term_scales::<B>(panel, rows, columns);
             }
 
             unsafe fn terms_tile<B: Terms, const T: usize>(
@@ -305,8 +305,8 @@ macro_rules! kernel {
                 for r in 1..PANEL_ROWS {
                     codes[r] = &rows[r].codes;
                 }
-                $interleave(panel, &codes);
-                shift::<Self>(panel, B::CODES);
+                $interleave(panel, &codes, PANEL_COLUMNS);
+                shift::<Self>(panel, B::CODES, PANEL_COLUMNS);
                 let bias = bias::<Self>(B::CODES);
                 kernel::fill_multipliers::<B>(panel, rows, bias, |multiplier| {
                     bytemuck::cast(i32::from(multiplier))

@@ -9,7 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use super::{bits, query};
 use crate::quant::le::F16;
 use crate::quant::parts::{Codes, Shuffle, Terms};
-use crate::quant::{Format, arms, q8_0};
+use crate::quant::{Format, arms, panel, q8_0};
 
 /// 32 elements with `N` bytes of codes.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,8 @@ macro_rules! row {
             .shader(include_str!("../../../wgsl/quant/turbo_keys.wgsl"))
             .encode_shader(include_str!("../../../wgsl/encode/turbo_keys.wgsl"))
             .encoder::<Block<$bytes>>()
-            .dot(&query::FORMAT, arms![terms; Block<$bytes>, query::Block; dot, $module]);
+            .dot(&query::FORMAT, arms![terms; Block<$bytes>, query::Block; dot, $module])
+            .panel(panel::terms::<Block<$bytes>>());
 
         #[cfg(target_arch = "x86_64")]
         mod $module {
@@ -138,7 +139,7 @@ impl<const N: usize> Terms for Block<N> {
     #[inline(always)]
     fn unpack<S: Shuffle>(&self, codes: &mut [u8], scales: &mut [f32], mins: &mut [f32]) {
         (scales[0], mins[0]) = (self.scale.get(), self.zero.get() * self.scale.get());
-        codes.copy_from_slice(&bits::unpack(&self.codes));
+        *codes.first_chunk_mut().expect("a block's codes") = bits::unpack(&self.codes);
     }
 }
 

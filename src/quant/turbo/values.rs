@@ -92,76 +92,55 @@ mod avx2 {
     use std::arch::x86_64::*;
 
     use super::{Block, tables};
-    use crate::simd::x86::{load8f, store8f};
+    use crate::simd::x86::{broadcast_half, load8f, store8f};
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn decode_2(blocks: &[Block<8>], out: &mut [f32]) {
         let [a, b, c, d] = tables::CENTROIDS_2;
         // Lookups take three bits of an index, the third of which is the next code's.
         let table = _mm256_setr_ps(a, b, c, d, a, b, c, d);
-        each_block(blocks, out, |block| {
-            let words =
-                [0, 2, 4, 6].map(|at| u32::from(u16::from_le_bytes([block.codes[at], block.codes[at + 1]])));
-            words.map(|word| _mm256_permutevar8x32_ps(table, indices::<2>(word)))
-        });
+        decode::<2, 8>(blocks, out, [table; 2]);
     }
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn decode_3(blocks: &[Block<12>], out: &mut [f32]) {
-        let table = load8f(&tables::CENTROIDS_3);
-        each_block(blocks, out, |block| {
-            let c = &block.codes;
-            let words = [
-                u32::from_le_bytes([c[0], c[1], c[2], c[3]]),
-                u32::from_le_bytes([c[3], c[4], c[5], c[6]]),
-                u32::from_le_bytes([c[6], c[7], c[8], c[9]]),
-                u32::from_le_bytes([c[8], c[9], c[10], c[11]]) >> 8,
-            ];
-            words.map(|word| _mm256_permutevar8x32_ps(table, indices::<3>(word)))
-        });
+        decode::<3, 12>(blocks, out, [load8f(&tables::CENTROIDS_3); 2]);
     }
 
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,f16c")]
     pub fn decode_4(blocks: &[Block<16>], out: &mut [f32]) {
         let [low, high] = tables::CENTROIDS_4.as_chunks::<8>().0 else { unreachable!("16 numbers") };
-        let (low, high) = (load8f(low), load8f(high));
-        each_block(blocks, out, |block| {
-            let words = [0, 1, 2, 3].map(|i| u32::from_le_bytes(block.codes.as_chunks::<4>().0[i]));
-            words.map(|word| {
-                let indices = indices::<4>(word);
-                let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(indices));
-                _mm256_blendv_ps(
-                    _mm256_permutevar8x32_ps(low, indices),
-                    _mm256_permutevar8x32_ps(high, indices),
-                    upper,
-                )
-            })
-        });
+        decode::<4, 16>(blocks, out, [load8f(low), load8f(high)]);
     }
 
-    /// Eight codes of `BITS` bits, one a lane, with what stands above them.
+    /// Codes of `BITS` bits; codes from 8 on are looked up in the second table.
     #[inline]
-    #[target_feature(enable = "avx2")]
-    fn indices<const BITS: i32>(word: u32) -> __m256i {
+    #[target_feature(enable = "avx2,f16c")]
+    fn decode<const BITS: i32, const N: usize>(blocks: &[Block<N>], out: &mut [f32], tables: [__m256; 2]) {
         let shifts = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(BITS));
-        _mm256_srlv_epi32(_mm256_set1_epi32(word.cast_signed()), shifts)
-    }
-
-    /// Writes `numbers` of each block, times its scale.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn each_block<const N: usize>(
-        blocks: &[Block<N>],
-        out: &mut [f32],
-        numbers: impl Fn(&Block<N>) -> [__m256; 4],
-    ) {
-        for (block, out) in blocks.iter().zip(out.as_chunks_mut::<32>().0) {
-            let scale = _mm256_set1_ps(block.scale.get());
-            let numbers = numbers(block);
-            let out = out.as_chunks_mut::<8>().0;
-            for i in 0..4 {
-                store8f(&mut out[i], _mm256_mul_ps(numbers[i], scale));
+        let out = &mut out.as_chunks_mut::<32>().0[..blocks.len()];
+        for at in 0..blocks.len() {
+            let (block, out) = (&blocks[at], out[at].as_chunks_mut::<8>().0);
+            let scale = broadcast_half(bytemuck::cast(block.scale));
+            for eight in 0..4 {
+                // One code a lane, with what stands above it.
+                let word = _mm256_set1_epi32(word::<N>(&block.codes, eight * BITS as usize));
+                let codes = _mm256_srlv_epi32(word, shifts);
+                let mut numbers = _mm256_permutevar8x32_ps(tables[0], codes);
+                if BITS == 4 {
+                    let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(codes));
+                    numbers = _mm256_blendv_ps(numbers, _mm256_permutevar8x32_ps(tables[1], codes), upper);
+                }
+                store8f(&mut out[eight], _mm256_mul_ps(numbers, scale));
             }
         }
+    }
+
+    /// What stands in `codes` from byte `at` on, in the lower bits of 32: those before the end, if that is nearer.
+    #[inline(always)]
+    fn word<const N: usize>(codes: &[u8; N], at: usize) -> i32 {
+        let start = at.min(N - 4);
+        let bytes = codes[start..start + 4].first_chunk().expect("four bytes");
+        (u32::from_le_bytes(*bytes) >> (8 * (at - start))).cast_signed()
     }
 }

@@ -135,8 +135,8 @@ mod avx2 {
         for i in 0..N {
             lanes[i] = load8f(&sums[i]);
         }
-        for (weight, row) in weights.iter().zip(rows.chunks(eights)) {
-            let (weight, row) = (_mm256_set1_ps(*weight), &row[..N]);
+        for at in 0..weights.len() {
+            let (weight, row) = (_mm256_set1_ps(weights[at]), &rows[at * eights..at * eights + N]);
             for i in 0..N {
                 lanes[i] = _mm256_add_ps(lanes[i], _mm256_mul_ps(weight, load8f(&row[i])));
             }
