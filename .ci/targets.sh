@@ -27,7 +27,7 @@ profile=(--config profile.dev.debug=false --config profile.dev.opt-level=0 --con
 jobs=()
 
 # on TARGET ARGUMENT...: tests of formats for the target, as a job of its own: while one's programs run, of which some have
-# one thread, the next is built. The bound is there for a program that hangs.
+# one thread, the next is built. The bound is there for a program that hangs; builds wait for each other in it.
 logs=$(mktemp -d)
 trap 'rm -r "$logs"' EXIT
 on() {
@@ -35,7 +35,7 @@ on() {
   shift
   (
     echo "$target: $*"
-    timeout 1800 /usr/bin/cargo test --quiet --locked --no-default-features --target "$target" "${profile[@]}" "$@"
+    timeout 3600 /usr/bin/cargo test --quiet --locked --no-default-features --target "$target" "${profile[@]}" "$@"
   ) >"$logs/${#jobs[@]}" 2>&1 &
   jobs+=($!)
 }

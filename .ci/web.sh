@@ -50,7 +50,7 @@ module() {
   [ "$bytes" -lt 3000000 ]
 }
 rm -rf web/dist
-module wasm --config profile.release.package.hadal.opt-level=3
+module wasm --config profile.release.package.hadal.opt-level=2
 module threads --no-default-features --config threads.toml
 
 wait "$npm"
