@@ -24,14 +24,20 @@ fi
 # the rest takes longer to optimize than to run.
 export RUSTC=/usr/bin/rustc RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/other CARGO_INCREMENTAL=0
 profile=(--config profile.dev.debug=false --config profile.dev.opt-level=0 --config profile.dev.package.hadal.opt-level=2)
-formats=(--test dots --test formats)
+jobs=()
 
-# on TARGET ARGUMENT...: a cargo command for the target. The bound is there for a program that hangs.
+# on TARGET ARGUMENT...: tests of formats for the target, as a job of its own: while one's programs run, of which some have
+# one thread, the next is built. The bound is there for a program that hangs; builds wait for each other in it.
+logs=$(mktemp -d)
+trap 'rm -r "$logs"' EXIT
 on() {
-  local target=$1 command=$2
-  shift 2
-  echo "$target: cargo $command $*"
-  timeout 1800 /usr/bin/cargo "$command" --quiet --locked --no-default-features --target "$target" "${profile[@]}" "$@"
+  local target=$1
+  shift
+  (
+    echo "$target: $*"
+    timeout 3600 /usr/bin/cargo test --quiet --locked --no-default-features --target "$target" "${profile[@]}" "$@"
+  ) >"$logs/${#jobs[@]}" 2>&1 &
+  jobs+=($!)
 }
 
 # Debian's WASI library in place of the one that a prebuilt standard library brings. It is too old to know pthread_join and
@@ -41,12 +47,21 @@ export CARGO_TARGET_WASM32_WASIP1_LINKER=wasm-ld-19
 export CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS="-C target-feature=+simd128 -C link-self-contained=no -L native=$wasi \
   -C link-arg=$wasi/crt1-command.o -C link-arg=--unresolved-symbols=ignore-all"
 export CARGO_TARGET_WASM32_WASIP1_RUNNER='node --no-warnings .ci/wasi.mjs'
-std=(-Zbuild-std=std,panic_abort -Zbuild-std-features=)
 # A panic ends the program there, with what it had kept of the test's output.
-on wasm32-wasip1 test "${std[@]}" "${formats[@]}" --test format_properties -- --nocapture
+on wasm32-wasip1 -Zbuild-std=std,panic_abort -Zbuild-std-features= --test dots --test formats --test format_properties -- --nocapture
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS='--cfg formats_only'
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64-static -L /usr/aarch64-linux-gnu'
 # Kernels of three instruction sets: optimizing them takes longer than running them as they are.
-on aarch64-unknown-linux-gnu test -Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind \
-  --config profile.dev.package.hadal.opt-level=1 "${formats[@]}"
+for test in dots formats; do
+  on aarch64-unknown-linux-gnu -Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind \
+    --config profile.dev.package.hadal.opt-level=1 --test "$test"
+done
+
+failed=0
+for job in "${!jobs[@]}"; do
+  wait "${jobs[job]}" || failed=1
+  cat "$logs/$job"
+done
+exit "$failed"

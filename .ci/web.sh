@@ -21,19 +21,16 @@ if ! dpkg --status "${packages[@]}" >/dev/null 2>&1; then
 fi
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-tools=$target/tools
-version=$(sed -n 's/^wasm-bindgen = "=\(.*\)"$/\1/p' web/Cargo.toml)
-if [ "$("$tools/bin/wasm-bindgen" --version 2>/dev/null)" != "wasm-bindgen $version" ]; then
-  # Runs for a second: not worth optimizing. Its lock file may name what a mirror lacks.
-  CARGO_TARGET_DIR=$tools/target CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
-    CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 cargo install --quiet --root "$tools" wasm-bindgen-cli \
-    --version "=$version" --no-default-features
-  rm -rf "$tools/target"
-fi
+bindgen=$target/tools/debug/bindgen
+# Meanwhile, as builds have parts with one thread: what npm has, and the program that writes the modules' JavaScript.
+(cd web && npm install --silent --no-audit --no-fund) &
+npm=$!
+CARGO_TARGET_DIR=$target/tools cargo build --quiet --locked --manifest-path .ci/bindgen/Cargo.toml &
+tools=$!
 
-# Only what computes is optimized for speed: the rest takes longer to optimize than to run.
+# Only what computes is optimized for speed, and in one module: the rest takes longer to optimize than to run.
 profile=(--config 'profile.release.lto="off"' --config profile.release.debug=false --config profile.release.opt-level=1
-  --config profile.release.codegen-units=16 --config profile.release.package.hadal.opt-level=3)
+  --config profile.release.codegen-units=16)
 
 # module FOLDER ARGUMENT...: a module in a folder of the package, built as `build.mjs` has wasm-pack do it. Programs of the
 # host are built once for all. No wasm-opt: Debian's is too old to keep the tables of references that the JavaScript uses.
@@ -46,16 +43,17 @@ module() {
       CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=wasm-ld-19 /usr/bin/cargo build --lib --quiet --locked --release \
       --target wasm32-unknown-unknown -Zbuild-std=std,panic_abort -Zbuild-std-features= "${profile[@]}" "$@"
   )
-  "$tools/bin/wasm-bindgen" --target web --out-dir "$out" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm"
+  wait "$tools"
+  "$bindgen" "$target/web/wasm32-unknown-unknown/release/hadal_web.wasm" "$out"
   bytes=$(gzip -9 <"$out/hadal_web_bg.wasm" | wc -c)
   echo "web: ${out##*/} takes $bytes bytes compressed"
   [ "$bytes" -lt 3000000 ]
 }
 rm -rf web/dist
-module wasm
+module wasm --config profile.release.package.hadal.opt-level=2
 module threads --no-default-features --config threads.toml
 
+wait "$npm"
 cd web
-npm install --silent --no-audit --no-fund
 npx tsc -p ts
 SHOTS=${SHOTS:-$target/web/shots} CHROMIUM=${CHROMIUM:-$(command -v chromium)} npm test --silent

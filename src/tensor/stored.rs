@@ -46,6 +46,11 @@ impl Stored {
         Some(Stored { file: Arc::clone(&self.file), range, held: Arc::default() })
     }
 
+    /// Whether a clone of it lives: that of a model whose graph reads it.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.held) > 1
+    }
+
     /// The bytes, which stay in memory from the first time on.
     ///
     /// # Errors
@@ -119,6 +124,11 @@ mod tests {
         .expect("readable");
         assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [4096, 4096, 8]);
         assert_eq!(pieces.concat(), part[100..8300]);
+        let Bytes::Stored(stored) = &part else { panic!("as it was given") };
+        assert!(!stored.is_shared());
+        let clone = part.clone();
+        assert!(stored.is_shared());
+        drop(clone);
         assert!(part.slice(0..9001).is_none() && all.slice(0..(5 << 30) + 1).is_none());
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hadal::file::Weights;
-use hadal::tensor::ReadAt;
+use hadal::file::{Entry, Weights};
+use hadal::tensor::{Bytes, ReadAt, Stored};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
@@ -41,12 +41,30 @@ pub fn all(names: &[String], sizes: &[f64]) -> Vec<(PathBuf, Arc<dyn ReadAt>)> {
         .collect()
 }
 
-/// Reads all tensors, as the CPU needs them: an error here is better than one in the middle of an answer.
+/// Reads norms and biases, as loading a model does: an error here is better than one in the middle of it.
 ///
 /// # Errors
 /// [`hadal::Error::Io`].
-pub fn hold(weights: &Weights) -> hadal::Result<()> {
-    let path = &weights.path;
-    let held = |entry: &hadal::file::Entry| entry.data.hold().map_err(|error| hadal::Error::io(path, error));
-    weights.tensors.values().try_for_each(held)
+pub fn hold_vectors(weights: &Weights) -> hadal::Result<()> {
+    hold(weights, |entry, _| entry.shape.len() == 1)
+}
+
+/// Reads the tensors that a loaded model has taken, as the CPU needs them. Those that its graph does not read may be larger
+/// than the module's memory.
+///
+/// # Errors
+/// [`hadal::Error::Io`].
+pub fn hold_taken(weights: &Weights) -> hadal::Result<()> {
+    hold(weights, |_, stored| stored.is_shared())
+}
+
+fn hold(weights: &Weights, wanted: impl Fn(&Entry, &Stored) -> bool) -> hadal::Result<()> {
+    for entry in weights.tensors.values() {
+        if let Bytes::Stored(stored) = &entry.data
+            && wanted(entry, stored)
+        {
+            stored.hold().map_err(|error| hadal::Error::io(&weights.path, error))?;
+        }
+    }
+    Ok(())
 }

@@ -35,10 +35,11 @@ impl Model {
     pub async fn open(names: Vec<String>, sizes: Vec<f64>, options: &str) -> Result<Model, JsValue> {
         let options = options::open(options).map_err(failed)?;
         let weights = Weights::from_files(files::all(&names, &sizes)).map_err(failed)?;
-        if options.device == hadal::engine::Device::Cpu {
-            files::hold(&weights).map_err(failed)?;
-        }
+        files::hold_vectors(&weights).map_err(failed)?;
         let engine = hadal::Engine::load(&weights, &options).await.map_err(failed)?;
+        if options.device == hadal::engine::Device::Cpu {
+            files::hold_taken(&weights).map_err(failed)?;
+        }
         Ok(Model { engine, parts: names.len() })
     }
 

@@ -12,9 +12,14 @@ const VOCABULARY = 3 + 256;
 const [U32, F32, TEXT, ARRAY, I32] = [4, 6, 8, 9, 5];
 const ALIGNMENT = 32;
 
-/** The files of a llama, in order: each its `size`, its `header` and its bytes `from` a place `to` another. */
-export function llama({ layers, copies, parts = 1 }) {
+/**
+ * The files of a llama, in order: each its `size`, its `header` and its bytes `from` a place `to` another. `gap` bytes of zeros
+ * come first, a tensor that no graph reads.
+ */
+export function llama({ layers, copies, parts = 1, gap = 0 }) {
+  const zeros = { name: "gap.weight", dims: [1 << 18, gap / 2 ** 20], pattern: Buffer.alloc(1 << 20), runs: 1, copies: gap / 2 ** 20 };
   const tensors = [tensor("token_embd.weight", [HIDDEN, VOCABULARY]), ones("output_norm.weight")];
+  if (gap) tensors.unshift(zeros);
   const each = Math.ceil(layers / parts);
   const files = [];
   for (let part = 0; part < parts; part++) {
