@@ -15,7 +15,7 @@ import { expected, visit } from "./visit.mjs";
 const shots = process.env.SHOTS ?? path.join(os.tmpdir(), "hadal-page");
 
 /** A test that hangs fails: nothing else bounds what a page computes. */
-const LIMIT_MS = 600_000;
+const LIMIT_MS = 900_000;
 
 function within(milliseconds, work) {
   const over = new Promise((_, reject) => {
