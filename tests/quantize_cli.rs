@@ -82,7 +82,10 @@ fn survives(arguments: &[&str], name: &str) {
     let (mut killed, mut tries) = (0, 0);
     while killed < 20 {
         tries += 1;
-        assert!(tries < 200, "only {killed} of {tries} runs were not at their end when they were to be killed");
+        assert!(
+            tries < 200,
+            "only {killed} of {tries} runs were not at their end when they were to be killed"
+        );
         killed += usize::from(kill(&resumed, &partial, random.u64(0..size(&whole) / 8)));
         // It has its name when it is whole, even if it was killed just then.
         if out.exists() {
