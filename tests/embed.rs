@@ -52,16 +52,42 @@ fn bert_and_embedding_gemma_agree_with_the_references() {
     }
 }
 
-#[test]
-fn minilm_agrees_with_the_reference() {
+/// The folder of a real model, or a line that there is none.
+fn real(name: &str) -> Option<PathBuf> {
     let models =
         std::env::var_os("HADAL_TEST_MODELS").map_or_else(|| PathBuf::from("target/models"), PathBuf::from);
-    let folder = models.join("all-MiniLM-L6-v2");
+    let folder = models.join(name);
     if !folder.exists() {
         println!("skipped: no {}", folder.display());
-        return;
+        return None;
     }
+    Some(folder)
+}
+
+#[test]
+fn minilm_agrees_with_the_reference() {
+    let Some(folder) = real("all-MiniLM-L6-v2") else { return };
     check(&folder, &json(&data("minilm.json")), 1e-4);
+}
+
+/// The example of EmbeddingGemma's model card, with the similarities that sentence-transformers gives it there.
+#[test]
+fn embedding_gemma_finds_the_planet_of_its_model_card() {
+    let Some(folder) = real("embeddinggemma-300m") else { return };
+    let embedder = Embedder::open(folder, Some(2)).unwrap();
+    let embed = |text: &str| embedder.embed(text, Pooling::Mean, true).unwrap();
+    let query = embed("task: search result | query: Which planet is known as the Red Planet?");
+    assert_eq!(query.len(), 768);
+    for (document, expected) in [
+        ("Venus is often called Earth's twin because of its similar size and proximity.", 0.3011),
+        ("Mars, known for its reddish appearance, is often referred to as the Red Planet.", 0.6359),
+        ("Jupiter, the largest planet in our solar system, has a prominent red spot.", 0.4930),
+        ("Saturn, famous for its rings, is sometimes mistaken for the Red Planet.", 0.4889),
+    ] {
+        let found: f32 =
+            query.iter().zip(embed(&format!("title: none | text: {document}"))).map(|(a, b)| a * b).sum();
+        assert!((found - expected).abs() < 1e-3, "{document}: {found}, not {expected}");
+    }
 }
 
 #[test]

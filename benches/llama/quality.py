@@ -4,8 +4,10 @@
     python3 benches/llama/quality.py TEXT --chunks N MODEL.gguf...                                   measures files
 
 Windows of 512 tokens behind the token that begins texts, if the vocabulary has one; the second half is scored. Divergence is
-that from SOURCE, in the same engine, at the scored positions. The IQ types are made with the importance in FILE, of
-`hadal imatrix` or `llama-imatrix`. Needs numpy, gguf for an imatrix, and benches/llama/fetch.sh.
+that from SOURCE, in the same engine, at all positions over SOURCE's 2048 likeliest tokens, as `hadal eval kl` with a dump finds
+it. The IQ types are made with the importance in FILE, of `hadal imatrix` or `llama-imatrix`. MXFP4 is that type for all
+matrices but the output's, not llama.cpp's mixture of this name, which makes dense models Q8_0. Needs numpy, gguf for an imatrix,
+and benches/llama/fetch.sh.
 """
 
 import argparse
@@ -18,6 +20,8 @@ import numpy
 from retype import LIBRARIES, Parameters, library
 
 WINDOW = 512
+# Of the source's tokens, so many likeliest ones are compared.
+TOP = 2048
 
 # `enum llama_ftype` of what the ladder has: the mixtures, not one type for all.
 FILE_TYPES = {
@@ -26,6 +30,9 @@ FILE_TYPES = {
     "Q2_K_S": 21, "IQ3_XS": 22, "IQ3_XXS": 23, "IQ1_S": 24, "IQ4_NL": 25, "IQ3_S": 26, "IQ3_M": 27, "IQ2_S": 28,
     "IQ2_M": 29, "IQ4_XS": 30, "IQ1_M": 31, "BF16": 32, "TQ1_0": 36, "TQ2_0": 37, "MXFP4": 38, "NVFP4": 39, "Q1_0": 40,
 }  # fmt: skip
+
+# `enum ggml_type`.
+Q8_0 = 8
 
 
 class Opaque(ctypes.Structure):
@@ -95,7 +102,7 @@ class Llama:
         return list(found[:count])
 
     def logits(self, path, text, chunks):
-        """Yields for each window its tokens and the logits, [256, vocabulary], of what the second half is scored with."""
+        """Yields for each window its tokens and the logits after each of them but the last, [511, vocabulary]."""
         llama = self.llama
         model = llama.llama_model_load_from_file(bytes(path), llama.llama_model_default_params())
         if not model:
@@ -117,7 +124,7 @@ class Llama:
             if llama.llama_decode(context, batch(window)) != 0:
                 raise SystemExit(f"{path}: llama.cpp can't decode")
             found = llama.llama_get_logits(context)
-            yield window, numpy.ctypeslib.as_array(found, (WINDOW // 2, width)).copy()
+            yield window, numpy.ctypeslib.as_array(found, (WINDOW - 1, width))
         llama.llama_free(context)
         llama.llama_model_free(model)
 
@@ -125,6 +132,8 @@ class Llama:
         parameters = self.llama.llama_model_quantize_default_params()
         parameters.threads, parameters.file_type = self.threads, FILE_TYPES[name]
         parameters.allow_requantize = True
+        if name == "MXFP4":
+            parameters.pure, parameters.output_type = True, Q8_0
         if importance and name.startswith("IQ"):
             parameters.pointers[0] = ctypes.addressof(importance)
         arguments = ctypes.c_char_p(bytes(source)), ctypes.c_char_p(bytes(path)), ctypes.byref(parameters)
@@ -142,7 +151,7 @@ def batch(window):
         (ctypes.c_int32 * count)(*range(count)),
         (ctypes.c_int32 * count)(*[1] * count),
         sequences,
-        (ctypes.c_int8 * count)(*[position >= count // 2 for position in range(count)]),
+        (ctypes.c_int8 * count)(*[position < count - 1 for position in range(count)]),
     )
 
 
@@ -162,23 +171,30 @@ def importance(path):
     return (Importance * (len(rows) + 1))(*rows)
 
 
-def log_softmax(logits):
-    logits = logits.astype(numpy.float64)
-    logits -= logits.max(axis=1, keepdims=True)
-    return logits - numpy.log(numpy.exp(logits).sum(axis=1, keepdims=True))
+def log_sum_exp(logits):
+    """Of each row, in float64."""
+    largest = logits.max(axis=1, keepdims=True)
+    return numpy.log(numpy.exp(logits - largest).sum(axis=1, dtype=numpy.float64)) + largest[:, 0]
+
+
+def likeliest(logits):
+    """Tokens of each row and the logarithms of their probabilities, both [rows, TOP], and which token is first, [rows]."""
+    tokens = numpy.argpartition(logits, -TOP, axis=1)[:, -TOP:]
+    probable = numpy.take_along_axis(logits, tokens, axis=1) - log_sum_exp(logits)[:, None]
+    return tokens, probable, logits.argmax(axis=1)
 
 
 def measure(windows, reference=None):
     """Losses of the second halves, then divergences and equal first tokens if there is a reference."""
     losses, divergences, same = [], [], []
     for index, (window, logits) in enumerate(windows):
-        found = log_softmax(logits)
-        scored = range(WINDOW // 2 - 1)
-        losses += [-found[row, window[WINDOW // 2 + 1 + row]] for row in scored]
+        whole = log_sum_exp(logits)
+        losses += [whole[row] - logits[row, window[row + 1]] for row in range(WINDOW // 2, WINDOW - 1)]
         if reference:
-            expected = log_softmax(reference[index])
-            divergences += list((numpy.exp(expected) * (expected - found)).sum(axis=1)[:-1])
-            same += list((expected.argmax(axis=1) == found.argmax(axis=1))[:-1])
+            tokens, expected, first = reference[index]
+            found = numpy.take_along_axis(logits, tokens, axis=1) - whole[:, None]
+            divergences += list((numpy.exp(expected) * (expected - found)).sum(axis=1))
+            same += list(logits.argmax(axis=1) == first)
     perplexity = numpy.exp(numpy.mean(losses))
     cells = [f"{perplexity:.2f} ± {perplexity * numpy.std(losses, ddof=1) / len(losses) ** 0.5:.2f}"]
     if reference:
@@ -203,10 +219,18 @@ def main():
         for name in arguments.names:
             print(f"| {pathlib.Path(name).name} | {measure(logits(pathlib.Path(name)))[0]} |", flush=True)
         return
-    reference = [logits for _, logits in logits(arguments.source)]
     weights = importance(arguments.imatrix) if arguments.imatrix else None
+    reference = []
+
+    def source():
+        for window, found in logits(arguments.source):
+            reference.append(likeliest(found))
+            yield window, found
+
     print("| type | MiB | perplexity | mean KL | 99 % of KL below | same first token |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("|---|---|---|---|---|---|")
+    size = arguments.source.stat().st_size / 2**20
+    print(f"| source | {size:.1f} | {measure(source())[0]} | | | |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "model.gguf"
         for name in arguments.names:

@@ -4,6 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::k::lanes::{self, LANES};
 use super::k::search;
 use super::le::F16;
 use super::parts::{self, Codes, Shuffle, Terms};
@@ -123,11 +124,18 @@ pub(super) fn group_scale(values: &[f32], weights: &[f32]) -> f32 {
         return 0.0;
     }
     let lowest = f32::from(VALUES[0]);
-    let fit = Fit::new(values, weights, 1.0 / (-extreme / lowest));
+    let mut inverses = [[1.0 / (-extreme / lowest); LANES]; 2];
+    for (inverse, step) in inverses.as_flattened_mut()[1..].iter_mut().zip(-7..=7i8) {
+        *inverse = (f32::from(step) + lowest) / extreme;
+    }
+    let sums = inverses.map(|inverses| lanes::listed_sums(lanes::isa(), values, weights, &inverses, &VALUES));
+    let mut fits = sums.iter().flat_map(|[code_value, code_code]| {
+        code_value.iter().zip(code_code).map(|(&code_value, &code_code)| Fit { code_value, code_code })
+    });
+    let Some(fit) = fits.next() else { return 0.0 };
     let mut scale = fit.scale();
     let mut best = scale * fit.code_value;
-    for step in -7..=7i8 {
-        let fit = Fit::new(values, weights, (f32::from(step) + lowest) / extreme);
+    for fit in fits {
         if fit.code_code > 0.0 && fit.code_value * fit.code_value > best * fit.code_code {
             scale = fit.scale();
             best = scale * fit.code_value;

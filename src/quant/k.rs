@@ -3,6 +3,7 @@
 
 use super::le::{F16, I16};
 
+pub(super) mod lanes;
 pub(super) mod search;
 
 /// Sum over groups of scale * dot of the group's codes with the input. The groups are of equal length.
@@ -128,30 +129,28 @@ pub(super) struct GroupsOf32 {
 
 /// Quantizes 256 values: a search in each group, then scales and minimums to 6 bits, then codes anew for those.
 pub(super) fn encode_groups_of_32(values: &[f32], steps: &search::Steps) -> GroupsOf32 {
-    let mut codes = [0; 256];
-    let (mut scales, mut mins) = ([0.0f32; 8], [0.0f32; 8]);
-    for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
+    let (mut codes, mut weights) = ([0; 256], [0.0; 256]);
+    for (values, weights) in values.chunks_exact(32).zip(weights.chunks_exact_mut(32)) {
         let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x);
         let level = (energy / 32.0).sqrt();
-        let mut weights = [0.0; 32];
         for (weight, x) in weights.iter_mut().zip(values) {
             *weight = level + x.abs();
         }
-        (scales[j], mins[j]) = search::affine(values, &weights, steps, codes);
     }
+    let (scales, mins) = lanes::affine(lanes::isa(), values, &weights, steps, &mut codes);
     GroupsOf32::new(values, steps.most, codes, six_bits(&scales), six_bits(&mins))
 }
 
 /// [`encode_groups_of_32`] with codes up to `most`, where errors count as `importance` says.
 pub(super) fn encode_groups_of_32_weighted(values: &[f32], importance: &[f32], most: i8) -> GroupsOf32 {
     let energy = 2.0 * values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
-    let mut codes = [0; 256];
-    let (mut scales, mut mins, mut sums) = ([0.0f32; 8], [0.0f32; 8], [0.0f32; 8]);
-    for (j, (values, codes)) in values.chunks_exact(32).zip(codes.chunks_exact_mut(32)).enumerate() {
-        let mut weights = [0.0; 32];
-        search::weights(values, &importance[32 * j..], energy, &mut weights);
-        sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
-        (scales[j], mins[j]) = search::affine(values, &weights, &search::Steps::fine(most), codes);
+    let (mut codes, mut weights) = ([0; 256], [0.0; 256]);
+    search::weights(values, importance, energy, &mut weights);
+    let steps = search::Steps::fine(most);
+    let (scales, mins) = lanes::affine(lanes::isa(), values, &weights, &steps, &mut codes);
+    let mut sums = [0.0f32; 8];
+    for (sum, weights) in sums.iter_mut().zip(weights.chunks_exact(32)) {
+        *sum = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
     }
     let six_bits = |numbers: &[f32; 8]| {
         let mut multiples = [0; 8];

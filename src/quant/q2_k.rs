@@ -5,7 +5,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::k::search::{self, Steps, affine, nearest};
+use super::k::lanes;
+use super::k::search::{self, Steps, nearest};
 use super::le::F16;
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::{Format, arms, k, panel, q8_k};
@@ -89,16 +90,9 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let steps = Steps { most: 3, first: -0.5, delta: 0.1, last: 15, error: f32::abs };
-        let mut codes = [0; 256];
-        let (mut scales, mut mins) = ([0.0; 16], [0.0; 16]);
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let mut weights = [0.0; 16];
-            for (weight, x) in weights.iter_mut().zip(values) {
-                *weight = x.abs();
-            }
-            (scales[j], mins[j]) = affine(values, &weights, &steps, codes);
-        }
+        let steps = Steps { most: 3, first: -0.5, delta: 0.1, last: 15, squares: false };
+        let weights: [f32; 256] = std::array::from_fn(|i| values[i].abs());
+        let (codes, scales, mins) = searched(values, &weights, &steps);
         Block::new(values, codes, four_bits(&scales), four_bits(&mins))
     }
 }
@@ -106,14 +100,12 @@ impl super::Encode for Block {
 impl super::EncodeWeighted for Block {
     fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
         let energy = values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
-        let mut codes = [0; 256];
-        let (mut scales, mut mins, mut sums) = ([0.0; 16], [0.0; 16], [0.0; 16]);
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let mut weights = [0.0; 16];
-            search::weights(values, &importance[16 * j..], energy, &mut weights);
-            sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
-            (scales[j], mins[j]) = affine(values, &weights, &Steps::fine(3), codes);
+        let (mut weights, mut sums) = ([0.0; 256], [0.0; 16]);
+        search::weights(values, importance, energy, &mut weights);
+        for (sum, weights) in sums.iter_mut().zip(weights.chunks_exact(16)) {
+            *sum = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
         }
+        let (codes, scales, mins) = searched(values, &weights, &Steps::fine(3));
         let four_bits = |numbers: &[f32; 16]| {
             let mut multiples = [0; 16];
             let scale = search::multiples(numbers, &sums, 15, &mut multiples);
@@ -121,6 +113,19 @@ impl super::EncodeWeighted for Block {
         };
         Block::new(values, codes, four_bits(&scales), four_bits(&mins))
     }
+}
+
+/// Codes, scales and minimums of the 16 groups.
+fn searched(values: &[f32], weights: &[f32; 256], steps: &Steps) -> ([i8; 256], [f32; 16], [f32; 16]) {
+    let (mut codes, mut scales, mut mins) = ([0; 256], [0.0; 16], [0.0; 16]);
+    for half in 0..2 {
+        let (groups, part) = (8 * half..8 * half + 8, 128 * half..128 * half + 128);
+        let (values, weights) = (&values[part.clone()], &weights[part.clone()]);
+        let found = lanes::affine(lanes::isa(), values, weights, steps, &mut codes[part]);
+        scales[groups.clone()].copy_from_slice(&found.0);
+        mins[groups].copy_from_slice(&found.1);
+    }
+    (codes, scales, mins)
 }
 
 /// Sixteen numbers, not negative, as a common half and multiples of it in 0..=15.

@@ -57,8 +57,7 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let error = |difference| difference * difference;
-        let steps = Steps { most: 15, first: -1.0, delta: 0.1, last: 20, error };
+        let steps = Steps { most: 15, first: -1.0, delta: 0.1, last: 20, squares: true };
         k::encode_groups_of_32(values, &steps).into()
     }
 }

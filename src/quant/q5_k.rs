@@ -68,8 +68,7 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        let error = |difference| difference * difference;
-        let steps = Steps { most: 31, first: -0.5, delta: 0.1, last: 15, error };
+        let steps = Steps { most: 31, first: -0.5, delta: 0.1, last: 15, squares: true };
         k::encode_groups_of_32(values, &steps).into()
     }
 }

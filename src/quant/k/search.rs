@@ -2,11 +2,14 @@
 //! operations, so each expression is kept as it evaluates it, without FMA. (ggml: `make_qkx2_quants`, `make_qkx3_quants`,
 //! `make_qx_quants`, `make_qp_quants`, `nearest_int`.)
 
+use super::lanes::{self, LANES};
+
 /// Groups whose largest magnitude is below this count as zeros.
 pub const EPSILON: f32 = 1e-15;
 
 /// The nearest integer, ties to even, for magnitudes below 2^22; beyond, and for NaN, the wrapped number that the
 /// reference gets from the bits of a float sum, so always something within ±2^22.
+#[inline(always)]
 pub fn nearest(value: f32) -> i32 {
     ((value + 12_582_912.0).to_bits() & 0x007f_ffff).cast_signed() - 0x0040_0000
 }
@@ -21,8 +24,8 @@ pub struct Steps {
     pub delta: f32,
     /// The last candidate; there is one more than that.
     pub last: u8,
-    /// What the error counts of a difference: its square or its magnitude.
-    pub error: fn(f32) -> f32,
+    /// Whether the error counts the squares of differences, or their magnitudes.
+    pub squares: bool,
 }
 
 /// Codes, and the scale and minimum of least weighted error, for value = scale * code - minimum. The minimum is not
@@ -43,7 +46,10 @@ pub fn affine(values: &[f32], weights: &[f32], steps: &Steps, codes: &mut [i8]) 
     }
     let error = |scale: f32, min: f32, codes: &[i8]| {
         let pairs = values.iter().zip(weights).zip(codes);
-        pairs.fold(0.0f32, |sum, ((&x, &w), &l)| sum + w * (steps.error)(scale * f32::from(l) + min - x))
+        pairs.fold(0.0f32, |sum, ((&x, &w), &l)| {
+            let difference = scale * f32::from(l) + min - x;
+            sum + w * if steps.squares { difference * difference } else { difference.abs() }
+        })
     };
     let most = f32::from(steps.most);
     let inverse = most / (max - min);
@@ -95,7 +101,7 @@ fn fit(values: &[f32], weights: &[f32], codes: &[i8], sum_w: f32, sum_x: f32) ->
 impl Steps {
     /// What the encoders that weigh errors by importance try, for codes up to `most`.
     pub const fn fine(most: i8) -> Steps {
-        Steps { most, first: -0.9, delta: 0.05, last: 36, error: |difference| difference * difference }
+        Steps { most, first: -0.9, delta: 0.05, last: 36, squares: true }
     }
 }
 
@@ -182,32 +188,31 @@ pub fn symmetric_weighted(values: &[f32], weights: &[f32], most: i8, codes: &mut
         codes.fill(-most); // Never scaled: what the reference leaves as its biased code 0.
         return 0.0;
     }
-    let code = |inverse: f32, x: f32| nearest(inverse * x).clamp(-i32::from(most), i32::from(most) - 1) as i8;
-    let sums = |inverse: f32| {
-        let (mut sum_lx, mut sum_l2) = (0.0f32, 0.0f32);
-        for (&x, &w) in values.iter().zip(weights) {
-            let l = f32::from(code(inverse, x));
-            sum_lx += w * x * l;
-            sum_l2 += w * l * l;
-        }
-        (sum_lx, sum_l2)
-    };
     let steps = f32::from(most);
-    let mut chosen = -steps / extreme;
-    let (sum_lx, sum_l2) = sums(chosen);
+    // The first one, then the others in order; the last lanes have nothing to do.
+    let mut inverses = [[-steps / extreme; LANES]; 3];
+    for (inverse, step) in
+        inverses.as_flattened_mut()[1..].iter_mut().zip((-9i8..=9).filter(|&step| step != 0))
+    {
+        *inverse = -(steps + 0.1 * f32::from(step)) / extreme;
+    }
+    let isa = lanes::isa();
+    let sums = inverses.map(|inverses| lanes::symmetric_sums(isa, values, weights, &inverses, most));
+    let mut chosen = inverses[0][0];
+    let [[sum_lx, ..], [sum_l2, ..]] = sums[0];
     let mut scale = if sum_l2 == 0.0 { 0.0 } else { sum_lx / sum_l2 };
     let mut best = scale * sum_lx;
-    for step in (-9i8..=9).filter(|&step| step != 0) {
-        let inverse = -(steps + 0.1 * f32::from(step)) / extreme;
-        let (sum_lx, sum_l2) = sums(inverse);
+    for candidate in 1..19 {
+        let (eight, lane) = (candidate / LANES, candidate % LANES);
+        let [sum_lx, sum_l2] = sums[eight].map(|sums| sums[lane]);
         if sum_l2 > 0.0 && sum_lx * sum_lx > best * sum_l2 {
             scale = sum_lx / sum_l2;
             best = scale * sum_lx;
-            chosen = inverse;
+            chosen = inverses[eight][lane];
         }
     }
-    for (code_out, &x) in codes.iter_mut().zip(values) {
-        *code_out = code(chosen, x);
+    for (code, &x) in codes.iter_mut().zip(values) {
+        *code = nearest(chosen * x).clamp(-i32::from(most), i32::from(most) - 1) as i8;
     }
     scale
 }
