@@ -136,6 +136,13 @@ pub trait Encode: Block {
     /// Quantizes `LEN` finite values, byte for byte as the reference does, or, where that is a search, with at most its
     /// error.
     fn encode(values: &[f32]) -> Self;
+
+    /// [`Encode::encode`] for each of `out`. A format that is faster with several at once has its own.
+    fn encode_all(values: &[f32], out: &mut [Self]) {
+        for (block, values) in out.iter_mut().zip(values.chunks_exact(Self::LEN)) {
+            *block = Self::encode(values);
+        }
+    }
 }
 
 /// A block that can be made such that errors in important columns are smaller.
@@ -480,10 +487,7 @@ fn decode_blocks<B: Block>(bytes: &[u8], out: &mut [f32]) {
 }
 
 fn encode_blocks<B: Encode>(values: &[f32], out: &mut [u8]) {
-    let blocks: &mut [B] = bytemuck::cast_slice_mut(out);
-    for (block, values) in blocks.iter_mut().zip(values.chunks_exact(B::LEN)) {
-        *block = B::encode(values);
-    }
+    B::encode_all(values, bytemuck::cast_slice_mut(out));
 }
 
 /// Any rows without, or one row with the importance of its columns.

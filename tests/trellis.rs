@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+use hadal::quant::trellis;
 use hadal::quant::trellis::codec::{Code, Trellis};
 use hadal::quant::{FORMATS, Format};
 use hadal::quantize::Feedback;
@@ -135,7 +136,7 @@ fn blocks_lose_no_more_than_the_published_code() {
         let found = decode(format, &quantize(format, Isa::Scalar, &weights));
         let lost = mean_square(&found, &weights);
         // With two weights a state, four bits have less to choose from.
-        let limit = LOST[k as usize - 1] * if k == 4 { 1.05 } else { 1.01 };
+        let limit = LOST[k as usize - 1] * if k == 4 { 1.02 } else { 1.01 };
         assert!(lost < limit, "{}: {lost:.5}, limit {limit:.5}", format.name);
     }
 }
@@ -143,24 +144,21 @@ fn blocks_lose_no_more_than_the_published_code() {
 /// The encoder in whole numbers against the plain one with floats, both with the code of our blocks.
 #[test]
 fn whole_numbers_find_paths_as_near_as_floats() {
-    // Within what codes reach, so that one scale is tried.
-    let weights: Vec<f32> = gaussian(5, 32 * BLOCK).iter().map(|weight| weight.clamp(-2.4, 2.4)).collect();
+    let weights = gaussian(5, 32 * BLOCK);
     let mut failures = Failures::default();
     for (k, format) in rows() {
-        let trellis = Trellis::new(Code::Pairs, k, 14).unwrap();
+        let plain_trellis = Trellis::new(Code::Pairs, k, 14).unwrap();
         let (mut plain, mut fast) = (0.0, 0.0);
         for weights in weights.chunks(BLOCK) {
-            let energy = mean_square(weights, &[0.0; BLOCK]);
             // In the order of the path, whose last pair is coded first.
             let pairs = (0..BLOCK / 2).rev().map(|pair| pair % 8 * 32 + pair / 8 * 2);
             let block: Vec<f32> = pairs.flat_map(|first| [weights[first], weights[first + 1]]).collect();
-            // Codes reach farther than the weights where there are enough of them.
-            let scale = (energy.sqrt() / trellis.rms()) as f32 * [1.0, 1.02, 1.14, 1.2][k as usize - 1];
+            let scale = trellis::scale(k as usize, weights);
             let scaled: Vec<f32> = block.iter().map(|value| value / scale).collect();
-            let states = trellis.encode(&scaled);
+            let states = plain_trellis.encode(&scaled);
             let codes: Vec<f32> = states
                 .iter()
-                .flat_map(|state| &trellis.values()[2 * usize::from(*state)..][..2])
+                .flat_map(|state| &plain_trellis.values()[2 * usize::from(*state)..][..2])
                 .copied()
                 .collect();
             // The scale that suits the codes best, as the encoder of blocks takes it.
@@ -170,9 +168,60 @@ fn whole_numbers_find_paths_as_near_as_floats() {
             plain += mean_square(&decoded, &block);
             fast += mean_square(&decode(format, &quantize(format, Isa::Scalar, weights)), weights);
         }
-        // The sums of 16 bits lose some thousandths.
-        let limit = 1.005;
+        // The shorter search through the seam loses some thousandths, inputs of 8 bits one or two.
+        let limit = 1.01;
         failures.check(fast < plain * limit, || format!("{}: {fast}, plainly {plain}", format.name));
+    }
+}
+
+/// Weights with what makes sums large: outliers, and pairs as far from all codes as can be.
+#[test]
+fn every_instruction_set_finds_the_same_paths() {
+    fn check<const K: usize>(weights: &[f32]) {
+        let expected = trellis::paths::<K>(Isa::Scalar, weights);
+        for isa in Isa::available() {
+            assert!(trellis::paths::<K>(isa, weights) == expected, "k{K} {}", isa.name());
+        }
+        // Blocks do not depend on those beside them.
+        let alone: Vec<_> =
+            weights.chunks(BLOCK).flat_map(|one| trellis::paths::<K>(Isa::Scalar, one)).collect();
+        assert!(alone == expected, "k{K}");
+    }
+    let mut weights = gaussian(7, 11 * BLOCK);
+    weights[BLOCK / 2] = 100.0;
+    for (index, weight) in weights[BLOCK..2 * BLOCK].iter_mut().enumerate() {
+        *weight = if index / 32 % 2 == 0 { 1.0 } else { -1.0 };
+    }
+    weights[2 * BLOCK..3 * BLOCK].fill(0.0);
+    check::<1>(&weights);
+    check::<2>(&weights);
+    check::<3>(&weights);
+    check::<4>(&weights);
+}
+
+/// Rows that are encoded side by side get what each gets alone, also where some of them run away.
+#[test]
+fn feedback_does_not_depend_on_the_rows_beside() {
+    let format = Format::by_name("trellis_k2").unwrap();
+    let columns = 4 * BLOCK;
+    let inputs = gaussian(11, 8 * columns);
+    // Inputs of few dimensions: errors can be made up for, and some rows' grow.
+    let mut hessian = vec![0.0; columns * columns];
+    for input in inputs.chunks(columns) {
+        for (i, row) in input.iter().zip(hessian.chunks_mut(columns)) {
+            row.iter_mut().zip(input).for_each(|(sum, j)| *sum += f64::from(i * j));
+        }
+    }
+    let feedback = Feedback::new(&hessian, columns, BLOCK).unwrap();
+    let mut rows = gaussian(12, 3 * columns);
+    rows[columns..2 * columns].iter_mut().for_each(|weight| *weight = weight.signum());
+    let row_bytes = format.bytes_for(columns).unwrap();
+    let mut together = vec![0; 3 * row_bytes];
+    feedback.encode_rows(format, &rows, None, &mut together).unwrap();
+    for (row, together) in rows.chunks(columns).zip(together.chunks(row_bytes)) {
+        let mut alone = vec![0; row_bytes];
+        feedback.encode_rows(format, row, None, &mut alone).unwrap();
+        assert!(alone == together);
     }
 }
 
@@ -220,28 +269,31 @@ fn feedback_makes_up_for_errors() {
     // The same code and scales as there: a few rows are too few to compare codes by.
     let trellis = Trellis::new(Code::OneMad, 3, 12).unwrap();
     let scales = golden.get::<f16>("scales").values;
-    let (mut found, mut made) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
     let format = Format::by_name("trellis_k3").unwrap();
     for (row, scale) in rows.iter().zip(scales) {
         let scale = scale.to_f32();
         let mut decoded = vec![0.0; n];
-        let stable = feedback.each_block(row, |index, wanted, out| {
+        let stable = feedback.each_block(row, |index, _, wanted, out| {
             let scaled: Vec<f32> = wanted.iter().map(|value| value / scale).collect();
             let states = trellis.encode(&scaled);
             out.iter_mut().zip(&states).for_each(|(out, s)| *out = trellis.values()[usize::from(*s)] * scale);
             decoded[index * BLOCK..(index + 1) * BLOCK].copy_from_slice(out);
             Ok(())
         });
-        assert!(stable.unwrap());
+        assert_eq!(stable.unwrap(), [true]);
         found.extend(decoded);
-        let mut bytes = vec![0; format.bytes_for(n).unwrap()];
-        feedback.encode_row(format, row, None, &mut bytes).unwrap();
-        made.extend(decode(format, &bytes));
     }
     let lost = loss(&found, &rows.values, &hessian, n);
     assert!(lost < expected * 1.02, "{lost}, the reference's {expected}, without feedback {plain}");
-    let lost = loss(&made, &rows.values, &hessian, n);
-    assert!(lost < plain / 1.8, "{lost} with our blocks, without feedback {plain}");
+    // The inputs have twelve dimensions: four rows of any code lose a fifth more or less by chance, 32 a fourteenth. Errors of equal
+    // size lose 0.56 of what they do without feedback.
+    let weights = gaussian(13, 32 * n);
+    let mut bytes = vec![0; format.bytes_for(weights.len()).unwrap()];
+    feedback.encode_rows(format, &weights, None, &mut bytes).unwrap();
+    let lost = loss(&decode(format, &bytes), &weights, &hessian, n);
+    let plain = loss(&decode(format, &quantize(format, Isa::Scalar, &weights)), &weights, &hessian, n);
+    assert!(lost < plain * 0.75, "{lost} with our blocks, without feedback {plain}");
 }
 
 /// Errors that grow from block to block end in blocks that are encoded alone.
@@ -254,13 +306,13 @@ fn errors_that_run_away_are_stopped() {
     let feedback = Feedback::new(&hessian, 128, 32).unwrap();
     let row: Vec<f32> = (0..128).map(|_| random.f32() - 0.5).collect();
     // Blocks that come out far from what they should be.
-    let stable = feedback.each_block(&row, |_, _, out| {
+    let stable = feedback.each_block(&row, |_, _, _, out| {
         out.fill(-1e6);
         Ok(())
     });
-    assert!(!stable.unwrap());
+    assert_eq!(stable.unwrap(), [false]);
     let mut bytes = vec![0; format.bytes_for(128).unwrap()];
-    feedback.encode_row(format, &row, None, &mut bytes).unwrap();
+    feedback.encode_rows(format, &row, None, &mut bytes).unwrap();
     let lost = mean_square(&decode(format, &bytes), &row);
     assert!(lost < 1e-4, "{lost}");
 }

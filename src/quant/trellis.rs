@@ -22,11 +22,14 @@ use bytemuck::{Pod, Zeroable};
 use super::le::{F16, U16};
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::{Format, arms, panel, q8_k};
+use crate::simd::Isa;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub mod codec;
 mod viterbi;
+
+pub use viterbi::{Path, paths, scale};
 
 /// Weights of a block.
 const LEN: usize = 256;
@@ -138,7 +141,8 @@ macro_rules! width {
         #[doc = concat!("Trellis codes of ", $k, " bits a weight, and 2 bytes each 256.")]
         pub mod $module {
             use super::{
-                Codes, F16, Format, LEN, Parts, Scaled, Shuffle, TABLE, arms, hash, mean, panel, q8_k,
+                Codes, F16, Format, Isa, LEN, Parts, Scaled, Shuffle, TABLE, arms, hash, mean, panel, paths,
+                q8_k,
             };
 
             pub(super) type Block = super::Block<$k>;
@@ -164,8 +168,16 @@ macro_rules! width {
 
             impl crate::quant::Encode for Block {
                 fn encode(values: &[f32]) -> Self {
-                    let (states, scale) = super::viterbi::encode::<$k>(values);
-                    Block::new(&states, F16::new(scale))
+                    let mut block = [bytemuck::Zeroable::zeroed()];
+                    Self::encode_all(values, &mut block);
+                    block[0]
+                }
+
+                fn encode_all(values: &[f32], out: &mut [Self]) {
+                    let isa = Isa::detect().unwrap_or(Isa::Scalar);
+                    for (block, path) in out.iter_mut().zip(paths::<$k>(isa, values)) {
+                        *block = Block::new(&path.states, F16::new(path.scale));
+                    }
                 }
             }
 

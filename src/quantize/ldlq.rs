@@ -45,59 +45,90 @@ impl Feedback {
         Some(Feedback { columns, block, factor: lower.into_iter().map(|value| value as f32).collect() })
     }
 
-    /// Encodes a row as `format`, whose blocks are those of the factor. A row whose errors run away is encoded as if there
-    /// were no factor.
+    /// Encodes rows as `format`, whose blocks are those of the factor, side by side. Rows whose errors run away are encoded as if
+    /// there were no factor.
     ///
     /// # Errors
-    /// Those of [`Format::encode_for_file`].
-    pub fn encode_row(
+    /// Those of [`Format::encode_for_file`]; the index of a number that is not finite is that in its block.
+    pub fn encode_rows(
         &self,
         format: &Format,
-        row: &[f32],
+        rows: &[f32],
         importance: Option<&[f32]>,
         out: &mut [u8],
     ) -> Result<()> {
         let block_bytes = format.bytes_for(self.block)?;
-        let stable = self.each_block(row, |index, wanted, found| {
-            let out = &mut out[index * block_bytes..(index + 1) * block_bytes];
+        let row_bytes = format.bytes_for(self.columns)?;
+        let mut encoded = Vec::new();
+        let stable = self.each_block(rows, |index, rows, wanted, found| {
             let importance = importance.map(|all| &all[index * self.block..(index + 1) * self.block]);
-            format.encode_for_file(wanted, importance, out)?;
-            format.decode(out, found)
+            encoded.resize(rows.len() * block_bytes, 0);
+            format.encode_for_file(wanted, importance, &mut encoded)?;
+            for (row, bytes) in rows.iter().zip(encoded.chunks_exact(block_bytes)) {
+                out[row * row_bytes + index * block_bytes..][..block_bytes].copy_from_slice(bytes);
+            }
+            format.decode(&encoded, found)
         })?;
-        if stable { Ok(()) } else { format.encode_for_file(row, importance, out) }
+        let alone = stable.iter().zip(rows.chunks_exact(self.columns)).zip(out.chunks_exact_mut(row_bytes));
+        for ((_, row), out) in alone.filter(|((stable, _), _)| !**stable) {
+            format.encode_for_file(row, importance, out)?;
+        }
+        Ok(())
     }
 
-    /// Calls `encode` with the index of each block of `row`, from the last to the first, the numbers that it should
-    /// have, and where it has to write those that it gets. Whether that went well: false, and no more blocks, once numbers
-    /// are four times the row's largest, which is what errors that run away come to.
+    /// Goes through `rows` from their last block to the first. `encode` is told the index of the block, the rows that go on, the
+    /// numbers that each of these should have there, and where it has to write those that they get. Which rows went
+    /// well: the others end once a number is four times their largest, which is what errors that run away come to.
     ///
     /// # Errors
     /// Those of `encode`.
     pub fn each_block(
         &self,
-        row: &[f32],
-        mut encode: impl FnMut(usize, &[f32], &mut [f32]) -> Result<()>,
-    ) -> Result<bool> {
-        let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-        let mut errors = vec![0.0f32; self.columns];
-        let (mut wanted, mut found) = (vec![0.0f32; self.block], vec![0.0f32; self.block]);
-        for index in (0..self.columns / self.block).rev() {
-            let range = index * self.block..(index + 1) * self.block;
-            wanted.copy_from_slice(&row[range.clone()]);
-            for later in range.end..self.columns {
-                let (error, factors) = (errors[later], &self.factor[later * self.columns..][range.clone()]);
-                wanted.iter_mut().zip(factors).for_each(|(wanted, factor)| *wanted += error * factor);
+        rows: &[f32],
+        mut encode: impl FnMut(usize, &[usize], &[f32], &mut [f32]) -> Result<()>,
+    ) -> Result<Vec<bool>> {
+        let Feedback { columns, block, .. } = *self;
+        let largest = |row: &[f32]| row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+        let limits: Vec<f32> = rows.chunks_exact(columns).map(|row| PEAK * largest(row)).collect();
+        let mut going: Vec<usize> = (0..limits.len()).collect();
+        let mut errors = vec![0.0f32; rows.len()];
+        for index in (0..columns / block).rev() {
+            let mut wanted = self.wanted(index, rows, &errors, &going);
+            let fits =
+                |(row, wanted): (&usize, &[f32])| wanted.iter().all(|value| value.abs() <= limits[*row]);
+            let fitting: Vec<bool> = going.iter().zip(wanted.chunks_exact(block)).map(fits).collect();
+            if fitting.contains(&false) {
+                let mut fits = fitting.iter();
+                going.retain(|_| *fits.next().unwrap_or(&false));
+                wanted = self.wanted(index, rows, &errors, &going);
             }
-            if !wanted.iter().all(|value| value.abs() <= PEAK * largest) {
-                return Ok(false);
-            }
-            encode(index, &wanted, &mut found)?;
-            for (error, (value, found)) in errors[range.clone()].iter_mut().zip(row[range].iter().zip(&found))
-            {
-                *error = value - found;
+            let mut found = vec![0.0; wanted.len()];
+            encode(index, &going, &wanted, &mut found)?;
+            for (row, found) in going.iter().zip(found.chunks_exact(block)) {
+                let range = row * columns + index * block..row * columns + (index + 1) * block;
+                for (error, (value, found)) in
+                    errors[range.clone()].iter_mut().zip(rows[range].iter().zip(found))
+                {
+                    *error = value - found;
+                }
             }
         }
-        Ok(true)
+        Ok((0..limits.len()).map(|row| going.contains(&row)).collect())
+    }
+
+    /// The block `index` of the rows `going`, one after the other, with what makes up for the errors in later blocks.
+    fn wanted(&self, index: usize, rows: &[f32], errors: &[f32], going: &[usize]) -> Vec<f32> {
+        let range = index * self.block..(index + 1) * self.block;
+        let block = |row: &usize| rows[row * self.columns..][range.clone()].iter().copied();
+        let mut wanted: Vec<f32> = going.iter().flat_map(block).collect();
+        for later in range.end..self.columns {
+            let factors = &self.factor[later * self.columns..][range.clone()];
+            for (row, wanted) in going.iter().zip(wanted.chunks_exact_mut(self.block)) {
+                let error = errors[row * self.columns + later];
+                wanted.iter_mut().zip(factors).for_each(|(wanted, factor)| *wanted += error * factor);
+            }
+        }
+        wanted
     }
 }
 

@@ -201,11 +201,13 @@ impl Rows<'_> {
         if out.is_empty() {
             return Ok(out);
         }
-        let mut scratch = vec![0.0; self.columns * pool.threads()];
+        let per_part = WEIGHTS_A_PART.div_ceil(self.columns).min(self.count);
+        let mut scratch = vec![0.0; per_part * self.columns * pool.threads()];
         let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-        let per_part = WEIGHTS_A_PART.div_ceil(self.columns);
-        pool.chunks_with(&mut scratch, &mut out, row_bytes, per_part, |values, row, out| {
-            if let Err(error) = self.encode_row(bytes, values, row, out) {
+        pool.chunks_with(&mut scratch, &mut out, row_bytes * per_part, 1, |values, part, out| {
+            let first = part * per_part;
+            let values = &mut values[..out.len() / row_bytes * self.columns];
+            if let Err((row, error)) = self.encode_part(bytes, values, first, out) {
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 // The first row in order is told, whichever thread was first.
                 if failed.as_ref().is_none_or(|(first, _)| row < *first) {
@@ -222,24 +224,52 @@ impl Rows<'_> {
         }
     }
 
-    fn encode_row(&self, bytes: &[u8], values: &mut [f32], row: usize, out: &mut [u8]) -> Result<()> {
-        let row_bytes = self.from.bytes_for(self.columns)?;
-        let source = self.order.map_or(row, |order| order.source(row));
-        let stored = &bytes[source * row_bytes..(source + 1) * row_bytes];
+    /// The rows from `first` on. An error comes with the row that it counts columns from.
+    fn encode_part(
+        &self,
+        bytes: &[u8],
+        values: &mut [f32],
+        first: usize,
+        out: &mut [u8],
+    ) -> std::result::Result<(), (usize, Error)> {
+        let [from, to] = [self.from, self.to].map(|format| format.bytes_for(self.columns));
+        let (from, to) = from.and_then(|from| Ok((from, to?))).map_err(|error| (first, error))?;
+        let rows = values.chunks_exact_mut(self.columns).zip(out.chunks_exact_mut(to));
+        for (row, (values, out)) in (first..).zip(rows) {
+            let source = self.order.map_or(row, |order| order.source(row));
+            let stored = &bytes[source * from..(source + 1) * from];
+            match self.from.name == self.to.name {
+                true => out.copy_from_slice(stored),
+                false => self.from.decode(stored, values).map_err(|error| (row, error))?,
+            }
+        }
         if self.from.name == self.to.name {
-            out.copy_from_slice(stored);
             return Ok(());
         }
-        self.from.decode(stored, values)?;
-        let importance = self.importance.map(|importance| {
-            let matrices = importance.len() / self.columns;
-            let matrix = row / self.count.div_ceil(matrices);
-            &importance[matrix * self.columns..(matrix + 1) * self.columns]
-        });
-        match self.feedback {
-            Some(feedback) => feedback.encode_row(self.to, values, importance, out),
-            None => self.to.encode_for_file(values, importance, out),
+        let mut row = first;
+        let end = first + values.len() / self.columns;
+        while row < end {
+            let (importance, matrix_end) = self.importance_of(row);
+            let next = matrix_end.min(end);
+            let values = &values[(row - first) * self.columns..(next - first) * self.columns];
+            let out = &mut out[(row - first) * to..(next - first) * to];
+            let encoded = match self.feedback {
+                Some(feedback) => feedback.encode_rows(self.to, values, importance, out),
+                None => self.to.encode_for_file(values, importance, out),
+            };
+            encoded.map_err(|error| (row, error))?;
+            row = next;
         }
+        Ok(())
+    }
+
+    /// Of the columns of the matrix that `row` is of, and where that matrix ends.
+    fn importance_of(&self, row: usize) -> (Option<&[f32]>, usize) {
+        let Some(importance) = self.importance else { return (None, self.count) };
+        let matrices = importance.len() / self.columns;
+        let rows = self.count.div_ceil(matrices);
+        let matrix = row / rows;
+        (Some(&importance[matrix * self.columns..(matrix + 1) * self.columns]), (matrix + 1) * rows)
     }
 }
 

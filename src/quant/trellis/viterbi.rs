@@ -1,125 +1,138 @@
-//! The nearest path through the trellis of a block, in whole numbers: the same bytes on every machine.
+//! The nearest paths through the trellis of some blocks, in whole numbers: the same bytes on every machine.
 //!
-//! A step looks at all 16384 states: the errors of a state's two codes, as i16, plus the best of the paths that lead to it. Only
-//! the best sums of each step are kept, 2^(14 - 2 k) numbers; the path is found again from its end by comparing 2^2k sums a step. A
-//! first pass over the block's seam, where its end and its beginning meet, says which bits they share; a second one over the
-//! block is held to them at both ends (QTIP's algorithm 4, whose first pass takes the whole block).
+//! A state's score for a pair of weights x is x · c - |c|² / 2, c being its codes: the higher the nearer. A step adds to the scores of
+//! all 16384 states the best of the paths that lead to them, and keeps the best of those that differ in their oldest
+//! symbol only: 2^(14 - 2 k) sums. The way back compares 2^2k sums a step instead of having noted where each came from. A
+//! first search through the block's seam, where its end and its beginning meet, says which bits they share; a second one
+//! through the block is held to them at both ends (QTIP's algorithm 4, whose first search takes the whole block).
 //!
-//! Of a step, 16 states take seven instructions of AVX2 (two differences, two squares, two sums, a minimum): their ports bind,
-//! not memory, as what is kept stays in the second-level cache.
+//! With AVX2 16 states are four instructions, and what binds is how many of them a core begins in a cycle. The table of all
+//! states (64 KiB) comes from the second-level cache a part at a time, which all blocks of a batch use while it is in the first.
 
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use super::{BIAS, LEN, PAIRS, STATES, codes, first_weight};
 use crate::math::per_isa;
 use crate::simd::Isa;
 
-/// Codes are multiplied by this, and so are weights, which may be 85 codes or 3.5 times the scale; squares are cut by 16 bits.
-const UNIT: f32 = 384.0;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 
-/// Of all states, the code of either weight in units.
-struct Units([[i16; STATES]; 2]);
+/// Blocks that are searched at once. More of them no longer fit into the second-level cache with their sums.
+const BATCH: usize = 8;
+/// States beside each other in a table.
+const LANES: usize = 64;
+/// Rows of a table that the first-level cache holds.
+const ROWS: usize = 64;
 
-/// By state.
-static BY_STATE: Units = units(STATES, 1);
-
-/// By state for k from 1 to 4, those that differ in the oldest symbol only beside each other.
-static BY_GROUP: [Units; 4] = [by_group(1), by_group(2), by_group(3), by_group(4)];
-
-const fn by_group(k: usize) -> Units {
-    units(STATES >> (2 * k), 1 << (2 * k))
-}
-
-/// State `of * across + at` at place `at * each + of`, of `each` times `across` states.
-const fn units(across: usize, each: usize) -> Units {
-    let mut units = [[0; STATES]; 2];
-    let mut state = 0;
-    while state < STATES {
-        let codes = codes(state as u16);
-        let place = state % across * each + state / across;
-        let mut i = 0;
-        while i < 2 {
-            units[i][place] = (codes[i] as i16 - BIAS as i16) * UNIT as i16;
-            i += 1;
-        }
-        state += 1;
-    }
-    Units(units)
-}
-
-thread_local! {
-    /// Best sums before the first step and after each: steps + 1 × 2^(14 - 2 k). The least of each row is 0.
-    static BEST: RefCell<Vec<i16>> = const { RefCell::new(Vec::new()) };
-}
+/// Scores are in units of half a code times a code.
+const UNIT: f32 = 2.0;
+/// The largest weight in units, 63.5 codes: it is stored as a byte, with [`OFFSET`] added.
+const LARGEST: f32 = 127.0;
+/// What is added to inputs.
+const OFFSET: i16 = 128;
+/// Sums of paths so far below the best are as good as this one. With any state's score, at least -24,448, an i16 holds them.
+const HOPELESS: i16 = -8192;
 
 /// What to multiply the scale of codes as large as the weights with, k from 1 to 4: the nearer they come to the
 /// weights, the more do the farthest weights count.
-const SPREAD: [f32; 4] = [1.0, 1.02, 1.14, 1.2];
+const SPREAD: [f32; 4] = [0.88, 1.02, 1.05, 1.1];
+/// The largest weight is at most so many codes, if the scale is thereby not made [`COARSEST`] times as large. This and the
+/// spread lose least of Gaussian weights, and of those of the Austen model.
+const FARTHEST: [f32; 4] = [100.0, 75.0, 60.0, 57.0];
+const COARSEST: f32 = 1.4;
 
-/// The states of all pairs in the order of the path, and the scale. Meaningless but defined for numbers that are not
-/// finite.
-pub fn encode<const K: usize>(values: &[f32]) -> ([u16; PAIRS], f32) {
+/// Pairs on both sides of the seam that are searched: the fewer bits, the longer is what one says of another. Longer ones lose
+/// half a percent less at most.
+const SIDE: [usize; 4] = [32, 24, 12, 8];
+
+/// The two weights of a pair in units, from 1 to 255.
+type Input = [u8; 2];
+
+/// States that follow each other.
+#[repr(C, align(64))]
+struct Row {
+    /// Less the bias.
+    codes: [[i8; 2]; LANES],
+    /// What is taken off the product of input and codes: half the codes' square in units, and what comes of the offset.
+    norms: [i16; LANES],
+}
+
+/// All states for k bits a weight, in two orders.
+struct Table {
+    /// Those of [`LANES`] groups whose oldest symbol is the row's, for all symbols, before those of the next groups.
+    across: Vec<Row>,
+    /// Those of one group for all oldest symbols, before those of the next group.
+    along: Vec<Row>,
+}
+
+/// For k from 1 to 4.
+static TABLES: [LazyLock<Table>; 4] = [
+    LazyLock::new(|| Table::new(1)),
+    LazyLock::new(|| Table::new(2)),
+    LazyLock::new(|| Table::new(3)),
+    LazyLock::new(|| Table::new(4)),
+];
+
+impl Table {
+    fn new(k: usize) -> Table {
+        let (symbols, groups) = (1 << (2 * k), STATES >> (2 * k));
+        let across = |place: usize| {
+            let (row, lane) = (place / LANES, place % LANES);
+            row % symbols * groups + row / symbols * LANES + lane
+        };
+        let along = |place: usize| place % symbols * groups + place / symbols;
+        Table { across: rows(across), along: rows(along) }
+    }
+}
+
+/// Rows of all states, of which `at` says which one has a place.
+fn rows(at: impl Fn(usize) -> usize) -> Vec<Row> {
+    let row = |index: usize| {
+        let codes = std::array::from_fn(|lane| signed(at(index * LANES + lane)));
+        Row { codes, norms: codes.map(norm) }
+    };
+    (0..STATES / LANES).map(row).collect()
+}
+
+/// The codes of a state less the bias.
+fn signed(state: usize) -> [i8; 2] {
+    codes(state as u16).map(|code| code as i8 - BIAS as i8)
+}
+
+fn norm(codes: [i8; 2]) -> i16 {
+    let [a, b] = codes.map(i16::from);
+    // In units half the square is the whole one.
+    a * a + b * b + OFFSET * (a + b)
+}
+
+/// Of an input and a state: exact for all inputs and codes.
+#[inline(always)]
+fn score(input: Input, codes: [i8; 2], norm: i16) -> i16 {
+    // Both codes cut out of a word: vectors have shifts of words, not bytes that lie apart.
+    let word = i16::from_le_bytes(codes.map(i8::cast_unsigned));
+    let [a, b] = input.map(i16::from);
+    a.wrapping_mul(word << 8 >> 8).wrapping_add(b.wrapping_mul(word >> 8)).wrapping_sub(norm)
+}
+
+/// What a block of 256 weights becomes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    /// Of all pairs, in the order in which the ring has them.
+    pub states: [u16; PAIRS],
+    /// What codes are multiplied by.
+    pub scale: f32,
+}
+
+/// The scale with which states for 256 weights of `k` bits are looked for. The one that suits best those that are found
+/// may be another.
+pub fn scale(k: usize, values: &[f32]) -> f32 {
     let energy: f64 = values.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
     let of_codes = f64::from(SUM_OF_SQUARES) / (2 * STATES) as f64;
-    let usual = (energy / LEN as f64 / of_codes).sqrt() as f32 * SPREAD[K - 1];
-    if usual.is_nan() || usual < f32::MIN_POSITIVE {
-        return ([0; PAIRS], 0.0);
-    }
-    let mut found = attempt::<K>(values, usual);
-    // A weight that no code reaches: all of them a little coarser may cost less.
-    let reaching = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs())) / FARTHEST;
-    if reaching > 1.1 * usual {
-        let other = attempt::<K>(values, reaching.min(1.4 * usual));
-        if other.2 < found.2 {
-            found = other;
-        }
-    }
-    (found.0, found.1.min(65504.0))
-}
-
-/// A magnitude that codes of both signs reach.
-const FARTHEST: f32 = 52.0;
-
-/// The states, the scale that suits them best and the sum of squared errors, when they are looked for with `scale`.
-fn attempt<const K: usize>(values: &[f32], scale: f32) -> ([u16; PAIRS], f32, f64) {
-    let states = states::<K>(values, scale);
-    let (mut products, mut squares, mut energy) = (0.0f64, 0.0f64, 0.0f64);
-    for (j, &state) in states.iter().enumerate() {
-        for (&value, code) in values[first_weight(j)..].iter().zip(codes(state)) {
-            let (value, code) = (f64::from(value), f64::from(code) - f64::from(BIAS));
-            products += value * code;
-            squares += code * code;
-            energy += value * value;
-        }
-    }
-    let best = products / squares;
-    let best = if best > 0.0 { best } else { f64::from(scale) };
-    (states, best as f32, energy - 2.0 * best * products + best * best * squares)
-}
-
-/// The states of 256 weights that will be multiplied by `scale`.
-fn states<const K: usize>(values: &[f32], scale: f32) -> [u16; PAIRS] {
-    let isa = Isa::detect().unwrap_or(Isa::Scalar);
-    let inverse = f64::from(UNIT) / f64::from(scale);
-    // The last pair is coded first.
-    let units = |weight: usize| (f64::from(values[weight]) * inverse).round_ties_even() as i16;
-    let steps: [[i16; 2]; PAIRS] = std::array::from_fn(|t| {
-        let first = first_weight(PAIRS - 1 - t);
-        [units(first), units(first + 1)]
-    });
-    BEST.with_borrow_mut(|best| {
-        best.resize((PAIRS + 1) * (STATES >> (2 * K)), 0);
-        let mut seam = steps;
-        // Pairs on both sides of the seam that count: the fewer bits, the longer is what one says of another.
-        let side = if K < 3 { PAIRS / 2 } else { 24 };
-        seam.rotate_right(side);
-        let mut found = [0; PAIRS];
-        path::<K>(best, isa, &seam[..2 * side], None, &mut found[..2 * side]);
-        let shared = found[side] >> (2 * K);
-        path::<K>(best, isa, &steps, Some(shared), &mut found);
-        found.reverse();
-        found
-    })
+    let usual = (energy / LEN as f64 / of_codes).sqrt() as f32 * SPREAD[k - 1];
+    let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    (largest / FARTHEST[k - 1]).min(COARSEST * usual).max(usual)
 }
 
 /// Of all codes.
@@ -134,109 +147,246 @@ const SUM_OF_SQUARES: u32 = {
     sum
 };
 
-/// The states nearest to `steps`. `shared`: what the first state has above its symbol, and the last one below its
-/// oldest.
-fn path<const K: usize>(
-    best: &mut [i16],
+thread_local! {
+    /// The sums of a [`Search`].
+    static SUMS: RefCell<Vec<i16>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The paths of all blocks, of `K` bits a weight. Meaningless but defined for numbers that are not finite.
+pub fn paths<const K: usize>(isa: Isa, values: &[f32]) -> Vec<Path> {
+    values.chunks(BATCH * LEN).flat_map(|values| batch::<K>(isa, values)).collect()
+}
+
+fn batch<const K: usize>(isa: Isa, values: &[f32]) -> Vec<Path> {
+    let blocks: Vec<&[f32]> = values.chunks_exact(LEN).collect();
+    let scales: Vec<f32> = blocks.iter().map(|values| scale(K, values)).collect();
+    let inputs: Vec<_> = blocks.iter().zip(&scales).map(|(values, &scale)| inputs(values, scale)).collect();
+    let mut states = vec![[0; PAIRS]; blocks.len()];
+    SUMS.with_borrow_mut(|sums| {
+        let mut search = Search::<K> { isa, table: &TABLES[K - 1], sums };
+        search.run(&inputs, &mut states);
+    });
+    let found = states.into_iter().zip(&scales).zip(blocks);
+    found.map(|((states, &scale), values)| refined(states, scale, values)).collect()
+}
+
+/// In the order of the search: the last pair is coded first.
+fn inputs(values: &[f32], scale: f32) -> [Input; PAIRS] {
+    let inverse = if scale < f32::MIN_POSITIVE { 0.0 } else { UNIT / scale };
+    let input = |weight: usize| {
+        let units = (values[weight] * inverse).round_ties_even().clamp(-LARGEST, LARGEST);
+        (units + f32::from(OFFSET)) as u8
+    };
+    std::array::from_fn(|step| {
+        let first = first_weight(PAIRS - 1 - step);
+        [input(first), input(first + 1)]
+    })
+}
+
+/// With the scale that suits the states best.
+fn refined(states: [u16; PAIRS], scale: f32, values: &[f32]) -> Path {
+    if scale.is_nan() || scale < f32::MIN_POSITIVE {
+        return Path { states: [0; PAIRS], scale: 0.0 };
+    }
+    let (mut products, mut squares) = (0.0f64, 0.0f64);
+    for (j, &state) in states.iter().enumerate() {
+        for (&value, code) in values[first_weight(j)..].iter().zip(signed(usize::from(state))) {
+            products += f64::from(value) * f64::from(code);
+            squares += f64::from(code) * f64::from(code);
+        }
+    }
+    let best = products / squares;
+    Path { states, scale: if best > 0.0 { best as f32 } else { scale }.min(65504.0) }
+}
+
+/// Searches of blocks side by side.
+struct Search<'a, const K: usize> {
     isa: Isa,
-    steps: &[[i16; 2]],
-    shared: Option<u16>,
-    out: &mut [u16],
-) {
-    let groups = STATES >> (2 * K);
-    let before = &mut best[..groups];
-    before.fill(if shared.is_some() { i16::MAX } else { 0 });
-    if let Some(shared) = shared {
-        before[usize::from(shared)] = 0;
-    }
-    for (t, &pair) in steps.iter().enumerate() {
-        let (before, after) = best[t * groups..(t + 2) * groups].split_at_mut(groups);
-        step(isa, K, pair, before, after);
-    }
-    let row = |t: usize| &best[t * groups..(t + 1) * groups];
-    let last = row(steps.len());
-    let mut group = match shared {
-        Some(shared) => usize::from(shared),
-        None => (0..groups).min_by_key(|&group| last[group]).unwrap_or(0),
-    };
-    for (t, out) in out.iter_mut().enumerate().rev() {
-        let oldest = oldest(isa, K, steps[t], row(t), group);
-        let state = oldest * groups + group;
-        *out = state as u16;
-        group = state >> (2 * K);
-    }
+    table: &'static Table,
+    /// The best sums before the first step and after each: blocks × (steps + 1) × 2^(14 - 2 k).
+    sums: &'a mut Vec<i16>,
 }
 
-/// The squares of two differences, without their lowest 16 bits. Three and four bits a weight are so near that differences are
-/// doubled first, which cuts them at 42 codes.
-#[inline(always)]
-fn error<const K: usize>(pair: [i16; 2], codes: [i16; 2]) -> i16 {
-    let square = |i: usize| {
-        let difference = pair[i].saturating_sub(codes[i]);
-        let difference = i32::from(if K > 2 { difference.saturating_add(difference) } else { difference });
-        ((difference * difference) >> 16) as i16
-    };
-    square(0).saturating_add(square(1))
-}
+impl<const K: usize> Search<'_, K> {
+    /// States that differ in their oldest symbol only.
+    const GROUPS: usize = STATES >> (2 * K);
 
-per_isa! {
-    /// For each group of states that differ in the oldest of their symbols of 2 `k` bits only, the least sum; then takes the
-    /// least of all off all of them, so that sums stay small.
-    fn step(k: usize, pair: [i16; 2], before: &[i16], after: &mut [i16]) {
-        match k {
-            1 => least::<1, 4>(pair, before, after),
-            2 => least::<2, 16>(pair, before, after),
-            3 => least::<3, 64>(pair, before, after),
-            _ => least::<4, 64>(pair, before, after),
+    /// The rings nearest to `inputs`.
+    fn run(&mut self, inputs: &[[Input; PAIRS]], states: &mut [[u16; PAIRS]]) {
+        let side = SIDE[K - 1];
+        let mut seams = inputs.to_vec();
+        seams.iter_mut().for_each(|inputs| inputs.rotate_right(side));
+        let seams: Vec<&[Input]> = seams.iter().map(|inputs| &inputs[..2 * side]).collect();
+        self.forth(&seams, &vec![None; seams.len()]);
+        let mut shared = Vec::new();
+        for (block, inputs) in seams.iter().enumerate() {
+            let sums = self.sums_after(block, 2 * side, 2 * side);
+            let best = sums.iter().fold(i16::MIN, |best, &sum| best.max(sum));
+            let group = sums.iter().position(|&sum| sum == best).unwrap_or(0);
+            self.back(block, inputs, group, &mut states[block][..2 * side]);
+            shared.push(Some(usize::from(states[block][side]) >> (2 * K)));
         }
-        let least = after.iter().fold(i16::MAX, |least, &sum| least.min(sum));
-        for sum in after.iter_mut() {
-            *sum = sum.wrapping_sub(least);
+        let inputs: Vec<&[Input]> = inputs.iter().map(<[Input; PAIRS]>::as_slice).collect();
+        self.forth(&inputs, &shared);
+        for (block, group) in shared.into_iter().enumerate() {
+            self.back(block, inputs[block], group.unwrap_or(0), &mut states[block]);
+            states[block].reverse();
         }
     }
+
+    /// The sums of all steps. `shared`: the group that a block's path has to begin in.
+    fn forth(&mut self, inputs: &[&[Input]], shared: &[Option<usize>]) {
+        let steps = inputs[0].len();
+        let each = (steps + 1) * Self::GROUPS;
+        if self.sums.len() < inputs.len() * each {
+            self.sums.resize(inputs.len() * each, 0);
+        }
+        for (sums, shared) in self.sums.chunks_exact_mut(each).zip(shared) {
+            sums[..Self::GROUPS].fill(if shared.is_some() { HOPELESS } else { 0 });
+            sums[shared.unwrap_or(0)] = 0;
+        }
+        let mut largest = vec![0; inputs.len()];
+        for step in 0..steps {
+            for (index, rows) in self.table.across.chunks_exact(ROWS).enumerate() {
+                let part = Part { rows, index: index * ROWS };
+                for (sums, inputs) in self.sums.chunks_exact_mut(each).zip(inputs) {
+                    let sums = &mut sums[step * Self::GROUPS..][..2 * Self::GROUPS];
+                    let (before, after) = sums.split_at_mut(Self::GROUPS);
+                    best::<K>(self.isa, part, inputs[step], before, after);
+                }
+            }
+            for (sums, largest) in self.sums.chunks_exact_mut(each).zip(&mut largest) {
+                *largest = settle(self.isa, &mut sums[(step + 1) * Self::GROUPS..][..Self::GROUPS], *largest);
+            }
+        }
+    }
+
+    /// The states of the path of `block` that ends in `group`.
+    fn back(&self, block: usize, inputs: &[Input], mut group: usize, states: &mut [u16]) {
+        let steps = inputs.len();
+        for step in (0..steps).rev() {
+            let before = self.sums_after(block, steps, step);
+            let oldest = oldest::<K>(self.isa, &self.table.along, inputs[step], before, group);
+            let state = oldest * Self::GROUPS + group;
+            states[step] = state as u16;
+            group = state >> (2 * K);
+        }
+    }
+
+    /// Of a block's groups after `step` of `steps`.
+    fn sums_after(&self, block: usize, steps: usize, step: usize) -> &[i16] {
+        &self.sums[(block * (steps + 1) + step) * Self::GROUPS..][..Self::GROUPS]
+    }
 }
 
-/// Reads the codes of all states in their order: they are more than the first-level cache holds. The same group leads to
-/// `LANES` states, which are handled at once.
-#[inline(always)]
-fn least<const K: usize, const LANES: usize>(pair: [i16; 2], before: &[i16], after: &mut [i16]) {
-    after.fill(i16::MAX);
-    let codes = BY_STATE.0.each_ref().map(|codes| codes.as_chunks::<LANES>().0);
-    let (after, _) = after.as_chunks_mut::<LANES>();
-    for oldest in 0..1 << (2 * K) {
-        let first = oldest * after.len();
-        let codes = [&codes[0][first..][..after.len()], &codes[1][first..][..after.len()]];
-        for (at, after) in after.iter_mut().enumerate() {
-            let before = before[((first + at) * LANES) >> (2 * K)];
-            for i in 0..LANES {
-                let sum = error::<K>(pair, [codes[0][at][i], codes[1][at][i]]);
-                after[i] = after[i].min(sum.saturating_add(before));
+/// Adds the scores of the states in rows `first` and on of the table, as many as [`ROWS`], to the sums `before` and keeps the
+/// best of each group in `after`.
+#[inline]
+fn best<const K: usize>(isa: Isa, part: Part, input: Input, before: &[i16], after: &mut [i16]) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
+            // SAFETY: an Isa other than Scalar is only ever handed out after detection, and these have AVX2.
+            unsafe { avx2::best::<K>(part, input, before, after) }
+        }
+        _ => plain_best::<K>(part, input, before, after),
+    }
+}
+
+fn plain_best<const K: usize>(part: Part, input: Input, before: &[i16], after: &mut [i16]) {
+    for tile in part.tiles::<K>() {
+        let after = &mut after[tile.group..][..LANES];
+        if tile.oldest == 0 {
+            after.fill(i16::MIN);
+        }
+        for (oldest, row) in (tile.oldest..).zip(tile.rows) {
+            let before = &before[sum_before::<K>(oldest, tile.group)..];
+            let mut scores = [0; LANES];
+            for lane in 0..LANES {
+                scores[lane] = score(input, row.codes[lane], row.norms[lane]);
+            }
+            // Neighbours that come of one group.
+            let sharing = LANES.min(1 << (2 * K));
+            let scores = scores.chunks_exact(sharing).zip(before);
+            for (after, (scores, &before)) in after.chunks_exact_mut(sharing).zip(scores) {
+                for lane in 0..sharing {
+                    after[lane] = after[lane].max(scores[lane].wrapping_add(before));
+                }
             }
         }
     }
 }
 
-per_isa! {
-    /// The oldest symbol of the state of `group` with the least sum, the lowest of equal ones.
-    fn oldest(k: usize, pair: [i16; 2], before: &[i16], group: usize) -> usize {
-        match k {
-            1 => nearest::<1, 4>(pair, before, group),
-            2 => nearest::<2, 16>(pair, before, group),
-            3 => nearest::<3, 64>(pair, before, group),
-            _ => nearest::<4, 256>(pair, before, group),
-        }
+/// Which group the state with this oldest symbol in this group comes of.
+#[inline(always)]
+const fn sum_before<const K: usize>(oldest: usize, group: usize) -> usize {
+    (oldest * (STATES >> (2 * K)) + group) >> (2 * K)
+}
+
+/// Rows of a table that the first-level cache holds, for all blocks.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    rows: &'a [Row],
+    /// Of the first row in the table.
+    index: usize,
+}
+
+/// Rows of a part with the same groups.
+struct Tile<'a> {
+    rows: &'a [Row],
+    /// Of the first row.
+    oldest: usize,
+    /// The first of [`LANES`].
+    group: usize,
+}
+
+impl<'a> Part<'a> {
+    #[inline(always)]
+    fn tiles<const K: usize>(self) -> impl Iterator<Item = Tile<'a>> {
+        let symbols = 1 << (2 * K);
+        let tiles = self.rows.chunks_exact(ROWS.min(symbols)).enumerate();
+        tiles.map(move |(tile, rows)| {
+            let index = self.index + tile * rows.len();
+            Tile { rows, oldest: index % symbols, group: index / symbols * LANES }
+        })
     }
 }
 
-/// `N` is 2^2k.
-#[inline(always)]
-fn nearest<const K: usize, const N: usize>(pair: [i16; 2], before: &[i16], group: usize) -> usize {
-    let codes = [&BY_GROUP[K - 1].0[0][group * N..][..N], &BY_GROUP[K - 1].0[1][group * N..][..N]];
-    let groups = STATES / N;
-    let sums: [i16; N] = std::array::from_fn(|oldest| {
-        error::<K>(pair, [codes[0][oldest], codes[1][oldest]])
-            .saturating_add(before[(oldest * groups + group) / N])
-    });
-    let least = sums.iter().fold(i16::MAX, |least, &sum| least.min(sum));
-    sums.iter().position(|&sum| sum == least).unwrap_or(0)
+per_isa! {
+    /// Takes off all sums what was the `largest` before the step, so that they stay small, and returns their largest.
+    fn settle(sums: &mut [i16], largest: i16) -> i16 {
+        let mut found = HOPELESS;
+        for sum in sums {
+            *sum = sum.saturating_sub(largest).max(HOPELESS);
+            found = found.max(*sum);
+        }
+        found
+    }
+}
+
+/// The oldest symbol of the state of `group` with the best sum, the lowest of equal ones.
+#[inline]
+fn oldest<const K: usize>(isa: Isa, along: &[Row], input: Input, before: &[i16], group: usize) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 if K > 1 => {
+            // SAFETY: as in `best`.
+            unsafe { avx2::oldest::<K>(along, input, before, group) }
+        }
+        _ => plain_oldest::<K>(along, input, before, group),
+    }
+}
+
+fn plain_oldest<const K: usize>(along: &[Row], input: Input, before: &[i16], group: usize) -> usize {
+    let symbols = 1 << (2 * K);
+    let (mut oldest, mut best) = (0, i16::MIN);
+    for symbol in 0..symbols {
+        let (row, lane) = ((group * symbols + symbol) / LANES, (group * symbols + symbol) % LANES);
+        let score = score(input, along[row].codes[lane], along[row].norms[lane]);
+        let sum = score.wrapping_add(before[sum_before::<K>(symbol, group)]);
+        if sum > best {
+            (oldest, best) = (symbol, sum);
+        }
+    }
+    oldest
 }
