@@ -188,6 +188,7 @@ impl<S: Number, const GROUP: usize, const BYTES: usize> super::Encode for Block<
 trait Group: Pod {
     const BITS: usize;
     /// Bytes before the codes.
+    #[cfg(target_arch = "x86_64")]
     const HEAD: usize;
 
     fn scale(&self) -> f32;
@@ -199,6 +200,7 @@ trait Group: Pod {
 
 impl<S: Number, const GROUP: usize, const BYTES: usize> Group for Block<S, GROUP, BYTES> {
     const BITS: usize = Self::BITS;
+    #[cfg(target_arch = "x86_64")]
     const HEAD: usize = 2 * size_of::<S>();
 
     #[inline(always)]
