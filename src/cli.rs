@@ -31,6 +31,7 @@ mod quantize;
 mod recipe;
 mod run;
 mod sampling;
+mod sensitivity;
 mod session;
 mod table;
 mod tokenize;
@@ -58,6 +59,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Quantize(quantize::Quantize),
     Recipe(recipe::RecipeArgs),
+    Sensitivity(sensitivity::SensitivityArgs),
     Convert(convert::Convert),
     Embed(embed::Embed),
     Imatrix(imatrix::ImatrixArgs),
@@ -116,6 +118,7 @@ impl Program {
             Some(Command::Quantize(quantize)) => quantize::quantize(quantize),
             Some(Command::Embed(embed)) => embed::embed(embed),
             Some(Command::Recipe(recipe)) => recipe::recipe(recipe),
+            Some(Command::Sensitivity(sensitivity)) => sensitivity::sensitivity(sensitivity),
             Some(Command::Imatrix(imatrix)) => imatrix::imatrix(imatrix),
             Some(Command::Convert(convert)) => convert::convert(convert),
             Some(Command::Eval(eval)) => eval::eval(eval),

@@ -16,6 +16,7 @@ mod plan;
 mod recipe;
 mod rotate;
 mod run;
+pub mod sensitivity;
 
 pub use collect::Collector;
 pub use hessian::Hessians;
@@ -25,6 +26,7 @@ pub use plan::{Conversion, Plan};
 pub use recipe::{RECIPES, Recipe};
 pub use rotate::{Fold, Rotation, SEED_KEY, signs};
 pub use run::{Run, Start};
+pub use sensitivity::Sensitivity;
 
 /// `general.quantization_version`: the layouts of ggml's blocks (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u32 = 2;
@@ -44,6 +46,8 @@ pub struct Settings {
     pub tensors: Vec<(NamePattern, &'static Format)>,
     /// Formats are chosen by what they cost in accuracy, so that the file has this many bits per weight at most.
     pub target_bpw: Option<f64>,
+    /// What matrices cost in accuracy; without it, the errors of their weights are taken for it.
+    pub sensitivity: Option<Sensitivity>,
     /// Refuse where a format has to be replaced by another.
     pub strict: bool,
     /// Make formats that need importance without it.
@@ -60,6 +64,7 @@ impl Settings {
             embedding: None,
             tensors: Vec::new(),
             target_bpw: None,
+            sensitivity: None,
             strict: false,
             unweighted: false,
         }
@@ -74,7 +79,7 @@ impl NamePattern {
     /// # Errors
     /// [`Error::Option`] if `pattern` is none.
     pub fn new(pattern: &str) -> Result<NamePattern> {
-        let wrong = |error| Error::option("--tensor-type", format!("{pattern:?}: {error}"));
+        let wrong = |error| Error::option("a pattern of names", format!("{pattern:?}: {error}"));
         regex_automata::meta::Regex::new(pattern).map(NamePattern).map_err(wrong)
     }
 

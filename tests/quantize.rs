@@ -5,7 +5,9 @@ use std::path::Path;
 
 use hadal::file::{Metadata, Value as Own, Weights};
 use hadal::quant::{FORMATS, Format, f32};
-use hadal::quantize::{Imatrix, NamePattern, Plan, Recipe, Run, Settings, Start, imatrix::Sums};
+use hadal::quantize::{
+    Imatrix, NamePattern, Plan, Recipe, Run, Sensitivity, Settings, Start, imatrix::Sums, sensitivity,
+};
 use support::gguf::{File, Value};
 
 mod support {
@@ -301,6 +303,52 @@ fn a_budget_is_kept_and_used() {
     let impossible = Settings { target_bpw: Some(1.0), ..settings("q4_k_m") };
     let error = Plan::new(&source, &impossible, None).unwrap_err().to_string();
     assert!(error.starts_with("--target-bpw: 1: ") && error.ends_with("is the least here"), "{error}");
+}
+
+/// Bits go where they were measured to help most, whatever the weights' errors say.
+#[test]
+fn measured_losses_decide_about_a_budget() {
+    let source = weights(&llama(2, 8));
+    let mut measured = Sensitivity { text: "a text".into(), windows: 1, ..Sensitivity::default() };
+    let asked = settings("trellis_k3");
+    for name in sensitivity::matrices(&source) {
+        let weight = if name == "blk.1.ffn_up.weight" { 1.0 } else { 1.0 / 1024.0 };
+        let loss = |format: &&Format| (format.name.to_owned(), weight * (16.0 - format.bits_per_weight()));
+        let losses = sensitivity::ladder(asked.recipe).iter().map(|format| loss(format)).collect();
+        measured.tensors.insert(name.into(), losses);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sensitivity.json");
+    measured.save(&path).unwrap();
+    assert_eq!(Sensitivity::open(&path).unwrap(), measured);
+
+    // All at one bit but one at 8.5: with 16 matrices that is 1.53 bits, and norms are f32.
+    let asked = Settings { target_bpw: Some(1.9), sensitivity: Some(measured.clone()), ..asked };
+    let found = types(&source, &asked);
+    assert_eq!(type_of(&found, "blk.1.ffn_up.weight"), "Q8_0");
+    assert_eq!(type_of(&found, "blk.0.ffn_up.weight"), "TRELLIS_K1");
+
+    measured.tensors.get_mut("output.weight").unwrap().remove("trellis_k2");
+    let asked = Settings { sensitivity: Some(measured), ..asked };
+    let error = Plan::new(&source, &asked, None).unwrap_err().to_string();
+    assert_eq!(error, "--sensitivity: output.weight was not measured as trellis_k2");
+}
+
+#[test]
+fn a_replaced_matrix_has_the_bytes_of_the_file() {
+    let source = weights(&llama(1, 8));
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Settings { pure: true, ..settings("q4_k") };
+    let path = folder.path().join("q4_k.gguf");
+    make(&Plan::new(&source, &asked, None).unwrap(), &path, 2);
+    let made = Weights::open(&path).unwrap();
+    let q4_k = Format::by_name("q4_k").unwrap();
+    for name in sensitivity::matrices(&source) {
+        let replaced = sensitivity::replacement(&source, name, q4_k, Some(2)).unwrap().unwrap();
+        assert!(replaced.data[..] == made.tensors[name].data[..], "{name}");
+        assert_eq!(replaced.type_name, "Q4_K");
+    }
+    assert!(sensitivity::replacement(&made, "output.weight", q4_k, None).unwrap().is_none(), "it is q4_k");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use assert_cmd::Command;
+use hadal::quantize::Sensitivity;
 
 fn hadal(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::cargo_bin("hadal").expect("the program");
@@ -58,4 +59,28 @@ fn flags_that_make_no_sense_together_are_refused() {
         let run = hadal(&all);
         assert_eq!(run.status.code(), Some(2), "{flags:?}: {}", String::from_utf8_lossy(&run.stderr));
     }
+}
+
+/// One matrix of the Austen model: fewer bits lose more, what was measured stays, and a file of another text is refused.
+#[test]
+fn sensitivity_is_measured_matrix_by_matrix() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("sensitivity.json");
+    let run = |only: &str, windows: &str| {
+        let (source, held) = ("tests/data/austen", "tests/data/austen/heldout.txt");
+        let flags = ["--type", "trellis_k3", "--text", held, "--windows", windows, "--only", only];
+        hadal(&[&["sensitivity", source, "-o", text(&output)], &flags[..]].concat())
+    };
+    let first = run("blk.0.ffn_down", "1");
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let known = Sensitivity::open(&output).expect("losses");
+    let loss = |format: &str| known.tensors["blk.0.ffn_down.weight"][format];
+    assert!(loss("trellis_k1") > loss("trellis_k2") && loss("trellis_k2") > loss("trellis_k4"), "{known:?}");
+    assert!(loss("q8_0") >= 0.0 && loss("q8_0") < loss("trellis_k4") / 10.0, "{known:?}");
+
+    assert!(run("blk.0.attn_k", "1").status.success());
+    let both = Sensitivity::open(&output).expect("losses");
+    assert_eq!(both.tensors.len(), 2);
+    assert_eq!(both.tensors["blk.0.ffn_down.weight"], known.tensors["blk.0.ffn_down.weight"]);
+    assert!(!run("blk.0.attn_k", "2").status.success(), "of other windows");
 }

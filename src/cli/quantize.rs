@@ -7,7 +7,9 @@ use clap::Args;
 use hadal::convert::for_gguf;
 use hadal::engine::Interrupt;
 use hadal::quant::Format;
-use hadal::quantize::{Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Settings, Start};
+use hadal::quantize::{
+    Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Sensitivity, Settings, Start,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::hub::ModelName;
@@ -44,6 +46,10 @@ pub struct Quantize {
     /// Choose formats so that the file has at most this many bits per weight
     #[arg(long, value_name = "BITS", value_parser = value::bits)]
     target_bpw: Option<f64>,
+
+    /// What matrices cost in accuracy, as `hadal sensitivity` writes it, to choose formats by
+    #[arg(long, value_name = "FILE", requires = "target_bpw")]
+    sensitivity: Option<PathBuf>,
 
     /// Importance of columns, as `llama-imatrix` or `hadal imatrix` writes it
     #[arg(long, value_name = "FILE")]
@@ -118,7 +124,7 @@ pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
     let rotation = arguments.rotate.then(|| Rotation::new(&mut weights, seed)).transpose()?;
     let calibration = arguments.calibration.as_deref().filter(|_| arguments.method == Method::Ldlq);
     let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
-    let mut plan = Plan::new(&weights, &arguments.settings(), imatrix.as_ref())?;
+    let mut plan = Plan::new(&weights, &arguments.settings()?, imatrix.as_ref())?;
     plan.rotation = rotation.as_ref();
     if arguments.keep_split {
         plan.keep_split()?;
@@ -151,17 +157,18 @@ pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) ->
 }
 
 impl Quantize {
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> hadal::Result<Settings> {
+        Ok(Settings {
             pure: self.pure,
             output: self.output_type,
             embedding: self.token_embedding_type,
             tensors: self.tensor_type.clone(),
             target_bpw: self.target_bpw,
+            sensitivity: self.sensitivity.as_deref().map(Sensitivity::open).transpose()?,
             strict: self.strict,
             unweighted: self.allow_unweighted,
             ..Settings::new(self.r#type)
-        }
+        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Formats under a budget: every matrix begins with the smallest one, then the step that removes most error a bit is taken
-//! for as long as it fits. Errors are measured on some rows of each matrix, relative to what is in them and weighed by
-//! importance where there is some.
+//! for as long as it fits. Errors are those of some rows of each matrix, relative to what is in them and weighed by
+//! importance where there is some; or what the model was measured to lose ([`Sensitivity`](super::Sensitivity)).
 
 use super::plan::{conversion, is_matrix};
-use super::{Imatrix, Settings};
+use super::{Imatrix, Recipe, Settings};
 use crate::error::{Error, Result};
 use crate::file::{Entry, Weights};
 use crate::quant::{Format, q2_k, q3_k, q4_k, q5_k, q6_k, q8_0, trellis};
@@ -41,10 +41,7 @@ pub(super) fn allocate(
     target: f64,
     formats: &mut [Option<&'static Format>],
 ) -> Result<()> {
-    let trellis = settings
-        .recipe
-        .is_some_and(|recipe| TRELLIS_LADDER[..4].iter().any(|code| code.name == recipe.base.name));
-    let ladder = if trellis { TRELLIS_LADDER } else { LADDER };
+    let ladder = ladder(settings.recipe);
     let mut ladders = Vec::new();
     let (mut bits, mut count) = (0u64, 0u64);
     for (index, (name, entry)) in weights.tensors.iter().enumerate() {
@@ -53,8 +50,15 @@ pub(super) fn allocate(
             bits += 8 * conversion(name, entry, formats[index])?.bytes;
             continue;
         }
-        let importance = imatrix.and_then(|imatrix| imatrix.columns(name));
-        let steps = steps(ladder, name, entry, importance)?;
+        let steps = match &settings.sensitivity {
+            Some(known) => steps(ladder, name, entry, |format| known.expect(name, format))?,
+            None => {
+                let importance = imatrix.and_then(|imatrix| imatrix.columns(name));
+                let (rows, columns) = sample(name, entry)?;
+                let error = |format: &Format| error(&rows, columns, format, importance);
+                steps(ladder, name, entry, |format| Ok(error(format)? * elements(entry) as f64))?
+            }
+        };
         bits += steps[0].bits;
         ladders.push((index, steps, 0));
     }
@@ -71,6 +75,12 @@ pub(super) fn allocate(
         formats[index] = Some(steps[on].format);
     }
     Ok(())
+}
+
+/// The formats that matrices may get if `recipe` is asked for.
+pub fn ladder(recipe: Option<Recipe>) -> &'static [&'static Format] {
+    let is_trellis = |recipe: Recipe| TRELLIS_LADDER[..4].iter().any(|code| code.name == recipe.base.name);
+    if recipe.is_some_and(is_trellis) { TRELLIS_LADDER } else { LADDER }
 }
 
 impl Settings {
@@ -101,23 +111,23 @@ fn best(ladders: &[(usize, Vec<Step>, usize)], left: u64) -> Option<(usize, u64)
     best.map(|(ladder, bits, _)| (ladder, bits))
 }
 
-/// What the matrix takes and loses on every step, without steps that are no gain.
+/// What the matrix takes and, as `error` says, loses on every step, without steps that are no gain.
 fn steps(
     ladder: &[&'static Format],
     name: &str,
     entry: &Entry,
-    importance: Option<&[f32]>,
+    error: impl Fn(&Format) -> Result<f64>,
 ) -> Result<Vec<Step>> {
-    let rows = sample(name, entry)?;
-    let columns = entry.shape.last().copied().unwrap_or(1);
     let mut steps: Vec<Step> = Vec::new();
     for &format in ladder {
         let made = conversion(name, entry, Some(format))?;
         // Where it is copied it has that format already.
         let format = made.to.or(entry.format).unwrap_or(format);
-        let error = error(&rows, columns, format, importance)
-            .map_err(|error| Error::tensor(name, error.to_string()))?;
-        let step = Step { format, bits: 8 * made.bytes, error: error * elements(entry) as f64 };
+        let error = match error(format) {
+            Err(error @ Error::Format { .. }) => return Err(Error::tensor(name, error.to_string())),
+            error => error?,
+        };
+        let step = Step { format, bits: 8 * made.bytes, error };
         match steps.last_mut() {
             Some(last) if step.bits <= last.bits => {
                 if step.error < last.error {
@@ -131,8 +141,8 @@ fn steps(
     Ok(steps)
 }
 
-/// Rows from all over the matrix, as f32.
-fn sample(name: &str, entry: &Entry) -> Result<Vec<f32>> {
+/// Rows from all over the matrix, as f32, and their columns.
+fn sample(name: &str, entry: &Entry) -> Result<(Vec<f32>, usize)> {
     let format = entry.format.expect("a matrix has a format of ours");
     let columns = entry.shape.last().copied().unwrap_or(1).max(1);
     let count = elements(entry) as usize / columns;
@@ -143,22 +153,20 @@ fn sample(name: &str, entry: &Entry) -> Result<Vec<f32>> {
         let bytes = &entry.data[row * row_bytes..(row + 1) * row_bytes];
         format.decode(bytes, values).map_err(|error| Error::tensor(name, error.to_string()))?;
     }
-    Ok(values)
+    Ok((values, columns))
 }
 
 /// The weighed error of `rows` as `format`, relative to their weighed squares.
 fn error(rows: &[f32], columns: usize, format: &Format, importance: Option<&[f32]>) -> Result<f64> {
-    let mut bytes = vec![0; format.bytes_for(columns)?];
-    let mut decoded = vec![0.0; columns];
+    let mut bytes = vec![0; format.bytes_for(rows.len())?];
+    let mut decoded = vec![0.0; rows.len()];
+    format.encode_for_file(rows, importance.map(|all| &all[..columns]), &mut bytes)?;
+    format.decode(&bytes, &mut decoded)?;
     let (mut error, mut energy) = (0.0, 0.0);
-    for row in rows.chunks_exact(columns) {
-        format.encode_for_file(row, importance.map(|all| &all[..columns]), &mut bytes)?;
-        format.decode(&bytes, &mut decoded)?;
-        for (column, (&value, &decoded)) in row.iter().zip(&decoded).enumerate() {
-            let weight = importance.map_or(1.0, |importance| f64::from(importance[column]));
-            error += weight * f64::from(value - decoded) * f64::from(value - decoded);
-            energy += weight * f64::from(value) * f64::from(value);
-        }
+    for (index, (&value, &decoded)) in rows.iter().zip(&decoded).enumerate() {
+        let weight = importance.map_or(1.0, |importance| f64::from(importance[index % columns]));
+        error += weight * f64::from(value - decoded) * f64::from(value - decoded);
+        energy += weight * f64::from(value) * f64::from(value);
     }
     Ok(if energy > 0.0 { error / energy } else { 0.0 })
 }
