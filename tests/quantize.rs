@@ -314,7 +314,7 @@ fn measured_losses_decide_about_a_budget() {
     for name in sensitivity::matrices(&source) {
         let weight = if name == "blk.1.ffn_up.weight" { 1.0 } else { 1.0 / 1024.0 };
         let loss = |format: &&Format| (format.name.to_owned(), weight * (16.0 - format.bits_per_weight()));
-        let losses = sensitivity::ladder(asked.recipe).iter().map(|format| loss(format)).collect();
+        let losses = sensitivity::ladder(asked.recipe).iter().map(loss).collect();
         measured.tensors.insert(name.into(), losses);
     }
     let folder = tempfile::tempdir().unwrap();
