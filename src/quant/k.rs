@@ -5,6 +5,7 @@ use super::le::{F16, I16};
 
 pub(super) mod lanes;
 pub(super) mod search;
+pub(super) mod symmetric;
 
 /// Sum over groups of scale * dot of the group's codes with the input. The groups are of equal length.
 /// Fits i32 with room to spare: 256 * 127 * 128 * 64 < 2^29.
@@ -197,9 +198,10 @@ fn six_bits(numbers: &[f32; 8]) -> (F16, [u8; 8]) {
 /// The inverse of [`unpack_nibbles`].
 pub(super) fn pack_nibbles(codes: &[i8; 256]) -> [u8; 128] {
     let mut bytes = [0; 128];
-    for (j, byte) in bytes.iter_mut().enumerate() {
-        let low = j / 32 * 64 + j % 32;
-        *byte = (codes[low] & 15 | (codes[low + 32] & 15) << 4).cast_unsigned();
+    for (bytes, codes) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<64>().0) {
+        for i in 0..32 {
+            bytes[i] = (codes[i] & 15 | (codes[i + 32] & 15) << 4).cast_unsigned();
+        }
     }
     bytes
 }
@@ -207,9 +209,12 @@ pub(super) fn pack_nibbles(codes: &[i8; 256]) -> [u8; 128] {
 /// The inverse of [`unpack_bit_pairs`], of the lowest two bits of each code.
 pub(super) fn pack_bit_pairs(codes: &[i8; 256]) -> [u8; 64] {
     let mut bytes = [0; 64];
-    for (j, code) in codes.iter().enumerate() {
-        let (half, section) = (j / 128, j % 128 / 32);
-        bytes[32 * half + j % 32] |= (code & 3).cast_unsigned() << (2 * section);
+    for (bytes, codes) in bytes.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<128>().0) {
+        for (section, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            for (byte, code) in bytes.iter_mut().zip(codes) {
+                *byte |= (code & 3).cast_unsigned() << (2 * section);
+            }
+        }
     }
     bytes
 }

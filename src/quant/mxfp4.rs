@@ -70,18 +70,31 @@ impl super::Encode for Block {
         let exponent = (libm::log2(f64::from(largest)) as f32).floor() + 125.0;
         let exponent = if largest > 0.0 { exponent as i32 as u8 } else { 0 };
         let mut block = Block { exponent, nibbles: [0; 16] };
-        let scale = block.scale();
+        let nibbles = nearest::<32>(&std::array::from_fn(|i| values[i]), block.scale());
         for (j, byte) in block.nibbles.iter_mut().enumerate() {
-            *byte = nearest(values[j], scale) | nearest(values[j + 16], scale) << 4;
+            *byte = nibbles[j] | nibbles[j + 16] << 4;
         }
         block
     }
 }
 
-/// The first nibble for which `scale * VALUES[nibble]` is nearest to `value`.
-pub(super) fn nearest(value: f32, scale: f32) -> u8 {
-    let error = |nibble: u8| (f32::from(VALUES[usize::from(nibble)]) * scale - value).abs();
-    (1..16).fold(0, |best, nibble| if error(nibble) < error(best) { nibble } else { best })
+/// For each value the first nibble for which `scale * VALUES[nibble]` is nearest.
+pub(super) fn nearest<const N: usize>(values: &[f32; N], scale: f32) -> [u8; N] {
+    let (mut best, mut least) = ([0; N], [0.0; N]);
+    for i in 0..N {
+        least[i] = values[i].abs();
+    }
+    // One nibble after the other for all values: in loops that the compiler vectorizes.
+    for (nibble, &code) in (0u32..).zip(&VALUES).skip(1) {
+        let level = f32::from(code) * scale;
+        for i in 0..N {
+            let error = (level - values[i]).abs();
+            let less = u32::from(error < least[i]).wrapping_neg();
+            least[i] = if error < least[i] { error } else { least[i] };
+            best[i] = nibble & less | best[i] & !less;
+        }
+    }
+    best.map(|nibble| nibble as u8)
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * exact integer dot.

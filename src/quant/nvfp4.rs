@@ -87,9 +87,9 @@ impl super::Encode for Block {
         for (g, values) in values.chunks_exact(16).enumerate() {
             let largest = values.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
             block.scales[g] = e4m3(largest / 6.0);
-            let scale = block.scale(g);
+            let nibbles = nearest::<16>(&std::array::from_fn(|i| values[i]), block.scale(g));
             for (j, byte) in block.nibbles[g].iter_mut().enumerate() {
-                *byte = nearest(values[j], scale) | nearest(values[j + 8], scale) << 4;
+                *byte = nibbles[j] | nibbles[j + 8] << 4;
             }
         }
         block

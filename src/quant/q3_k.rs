@@ -6,7 +6,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::k::search::{self, EPSILON, nearest};
+use super::k::search::{self, nearest};
+use super::k::{lanes, symmetric};
 use super::le::F16;
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::q4_0::first_extreme;
@@ -51,19 +52,15 @@ impl Block {
 
     /// Codes of the search, made anew for the scales as they are stored.
     fn fill(&mut self, values: &[f32], mut codes: [i8; 256]) {
-        let scales = self.scales();
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let group_scale = self.scale.get() * f32::from(scales[j]);
-            if group_scale == 0.0 {
-                continue; // The reference keeps the codes of the search, although all of them mean 0.
-            }
-            for (code, &x) in codes.iter_mut().zip(values) {
-                *code = nearest(x / group_scale).clamp(-4, 3) as i8;
-            }
-        }
-        for (j, code) in codes.iter_mut().enumerate() {
+        let scales = self.scales().map(|scale| self.scale.get() * f32::from(scale));
+        symmetric::assign(lanes::isa(), values, &scales, 4, &mut codes);
+        for code in &mut codes {
             *code += 4;
-            self.high_bits[j % 32] |= (*code >> 2).cast_unsigned() << (j / 32);
+        }
+        for (g, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            for (bits, code) in self.high_bits.iter_mut().zip(codes) {
+                *bits |= (code >> 2).cast_unsigned() << g;
+            }
         }
         self.bit_pairs = k::pack_bit_pairs(&codes);
     }
@@ -102,8 +99,10 @@ impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
         let mut codes = [0; 256];
         let mut scales = [0.0; 16];
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            scales[j] = find(values, codes);
+        for half in 0..2 {
+            let part = 128 * half..128 * half + 128;
+            let found = symmetric::adjusted(lanes::isa(), &values[part.clone()], 4, &mut codes[part]);
+            scales[8 * half..8 * half + 8].copy_from_slice(&found);
         }
         let extreme = first_extreme(&scales);
         let mut block = Block::zeroed();
@@ -121,13 +120,18 @@ impl super::Encode for Block {
 impl super::EncodeWeighted for Block {
     fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
         let energy = 2.0 * values.iter().fold(0.0f32, |sum, x| sum + x * x) / 256.0;
-        let mut codes = [0; 256];
-        let (mut scales, mut sums) = ([0.0; 16], [0.0; 16]);
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let mut weights = [0.0; 16];
-            search::weights(values, &importance[16 * j..], energy, &mut weights);
-            sums[j] = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
-            scales[j] = search::symmetric_weighted(values, &weights, 4, codes);
+        let mut weights = [0.0; 256];
+        search::weights(values, importance, energy, &mut weights);
+        let mut sums = [0.0; 16];
+        for (sum, weights) in sums.iter_mut().zip(weights.chunks_exact(16)) {
+            *sum = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
+        }
+        let (mut codes, mut scales) = ([0; 256], [0.0; 16]);
+        for half in 0..2 {
+            let part = 128 * half..128 * half + 128;
+            let (values, weights) = (&values[part.clone()], &weights[part.clone()]);
+            let found = symmetric::weighted(lanes::isa(), values, weights, 4, &mut codes[part]);
+            scales[8 * half..8 * half + 8].copy_from_slice(&found);
         }
         let mut multiples = [0; 16];
         let scale = search::symmetric_weighted(&scales, &sums, 32, &mut multiples);
@@ -148,48 +152,6 @@ fn pack_scales(scales: &[i8; 16]) -> [u8; 12] {
         bytes[8 + j % 4] |= (scale >> 4) << (2 * (j / 4));
     }
     bytes
-}
-
-/// Codes in -4..=3, and their scale of least error, where a value weighs its square: from those that map the first
-/// largest magnitude to -4, one code after the other is changed to what suits the others best, at most five times
-/// round. 0 for (almost) zeros. The float operations are in the reference's order. (ggml: `make_q3_quants`.)
-fn find(values: &[f32], codes: &mut [i8]) -> f32 {
-    let extreme = first_extreme(values);
-    if extreme.abs() < EPSILON {
-        codes.fill(-4); // Never scaled: what the reference leaves as its biased code 0.
-        return 0.0;
-    }
-    let inverse = -4.0 / extreme;
-    let (mut sum_lx, mut sum_l2) = (0.0f32, 0.0f32);
-    for (code, &x) in codes.iter_mut().zip(values) {
-        *code = nearest(inverse * x).clamp(-4, 3) as i8;
-        let (w, l) = (x * x, f32::from(*code));
-        sum_lx += w * x * l;
-        sum_l2 += w * l * l;
-    }
-    for _ in 0..5 {
-        let mut changed = false;
-        for (code, &x) in codes.iter_mut().zip(values) {
-            let (w, l) = (x * x, f32::from(*code));
-            let (others_lx, others_l2) = (sum_lx - w * x * l, sum_l2 - w * l * l);
-            if others_lx.is_nan() || others_lx <= 0.0 {
-                continue;
-            }
-            let new_code = nearest(x * others_l2 / others_lx).clamp(-4, 3) as i8;
-            let l = f32::from(new_code);
-            let (new_lx, new_l2) = (others_lx + w * x * l, others_l2 + w * l * l);
-            let better = new_l2 > 0.0 && new_lx * new_lx * sum_l2 > sum_lx * sum_lx * new_l2;
-            if new_code != *code && better {
-                *code = new_code;
-                (sum_lx, sum_l2) = (new_lx, new_l2);
-                changed = true;
-            }
-        }
-        if !changed {
-            break;
-        }
-    }
-    if sum_l2 > 0.0 { sum_lx / sum_l2 } else { 0.0 }
 }
 
 /// Blocks in ascending order: sum += (scale_w * scale_x) * integer.

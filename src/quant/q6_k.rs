@@ -7,6 +7,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::k::search::{self, nearest};
+use super::k::{lanes, symmetric};
 use super::le::F16;
 use super::parts::{Codes, Parts, Scaled, Shuffle};
 use super::q4_0::first_extreme;
@@ -77,25 +78,26 @@ impl Scaled for Block {
 
 impl super::Encode for Block {
     fn encode(values: &[f32]) -> Self {
-        Block::of(values, |_, values, codes| search::symmetric(values, 32, codes))
+        Block::of(values, &std::array::from_fn(|i| values[i] * values[i]))
     }
 }
 
 impl super::EncodeWeighted for Block {
     fn encode_weighted(values: &[f32], importance: &[f32], _: f32) -> Self {
-        Block::of(values, |group, values, codes| {
-            search::symmetric_weighted(values, &importance[16 * group..], 32, codes)
-        })
+        Block::of(values, &std::array::from_fn(|i| importance[i]))
     }
 }
 
 impl Block {
-    /// `find` gives the codes and the scale of a group. The group scale of largest magnitude becomes -128.
-    fn of(values: &[f32], find: impl Fn(usize, &[f32], &mut [i8]) -> f32) -> Self {
+    /// Errors count as `weights` say. The group scale of largest magnitude becomes -128.
+    fn of(values: &[f32], weights: &[f32; 256]) -> Self {
         let mut codes = [0; 256];
         let mut scales = [0.0; 16];
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            scales[j] = find(j, values, codes);
+        for half in 0..2 {
+            let part = 128 * half..128 * half + 128;
+            let (values, weights) = (&values[part.clone()], &weights[part.clone()]);
+            let found = symmetric::weighted(lanes::isa(), values, weights, 32, &mut codes[part]);
+            scales[8 * half..8 * half + 8].copy_from_slice(&found);
         }
         let extreme = first_extreme(&scales);
         if extreme.abs() < search::EPSILON {
@@ -104,15 +106,8 @@ impl Block {
         let inverse = -128.0 / extreme;
         let scale = F16::new(1.0 / inverse);
         let group_scales = scales.map(|group_scale| nearest(inverse * group_scale).min(127) as i8);
-        for (j, (values, codes)) in values.chunks_exact(16).zip(codes.chunks_exact_mut(16)).enumerate() {
-            let group_scale = scale.get() * f32::from(group_scales[j]);
-            if group_scale == 0.0 {
-                continue; // The reference keeps the codes of the search, although all of them mean 0.
-            }
-            for (code, &x) in codes.iter_mut().zip(values) {
-                *code = nearest(x / group_scale).clamp(-32, 31) as i8;
-            }
-        }
+        let stored = group_scales.map(|group_scale| scale.get() * f32::from(group_scale));
+        symmetric::assign(lanes::isa(), values, &stored, 32, &mut codes);
         let (nibbles, bit_pairs) = pack(&codes);
         Block { nibbles, bit_pairs, group_scales, scale }
     }
@@ -121,11 +116,14 @@ impl Block {
 /// The inverse of [`Block::codes`].
 fn pack(codes: &[i8; 256]) -> ([[u8; 64]; 2], [[u8; 32]; 2]) {
     let (mut nibbles, mut bit_pairs) = ([[0; 64]; 2], [[0; 32]; 2]);
-    for (j, code) in codes.iter().enumerate() {
-        let (half, j) = (j / 128, j % 128);
-        let code = (code + 32).cast_unsigned();
-        nibbles[half][j % 64] |= (code & 15) << (4 * (j / 64));
-        bit_pairs[half][j % 32] |= (code >> 4) << (2 * (j / 32));
+    for (section, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+        let (half, section) = (section / 4, section % 4);
+        let nibbles = &mut nibbles[half][32 * (section % 2)..][..32];
+        for i in 0..32 {
+            let code = (codes[i] + 32).cast_unsigned();
+            nibbles[i] |= (code & 15) << (4 * (section / 2));
+            bit_pairs[half][i] |= (code >> 4) << (2 * section);
+        }
     }
     (nibbles, bit_pairs)
 }

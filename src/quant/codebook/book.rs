@@ -90,11 +90,13 @@ impl Book {
         let mut least = [[f32::INFINITY; LANES]; 2];
         for half in 0..2 {
             for n in 0..self.count {
-                let squares = sums.map(|sums| sums.square[half][n]);
-                let products = sums.map(|sums| 2.0 * sums.product[half][n]);
+                let (mut squares, mut products) = ([0.0; LANES], [0.0; LANES]);
                 for lane in 0..LANES {
-                    let side = lane * SIDES / LANES;
-                    let cost = steps[lane] * squares[side] - products[side];
+                    let sums = sums[lane * SIDES / LANES];
+                    (squares[lane], products[lane]) = (sums.square[half][n], 2.0 * sums.product[half][n]);
+                }
+                for lane in 0..LANES {
+                    let cost = steps[lane] * squares[lane] - products[lane];
                     costs[half][n][lane] = cost;
                     least[half][lane] = if cost < least[half][lane] { cost } else { least[half][lane] };
                 }
@@ -105,40 +107,53 @@ impl Book {
         // The best lower halves first: then few others leave a chance.
         let mut visited = [false; HALVES];
         for n in 0..self.count {
-            if any(|lane| lower[n][lane] <= least[0][lane]) {
+            if any_at_most(&lower[n], &least[0]) {
                 visited[n] = true;
                 self.visit(n, &lower[n], upper, &mut best);
             }
         }
         for n in 0..self.count {
-            if !visited[n] && any(|lane| lower[n][lane] + least[1][lane] < best.cost[lane]) {
+            let mut bound = [0.0; LANES];
+            for lane in 0..LANES {
+                bound[lane] = lower[n][lane] + least[1][lane];
+            }
+            if !visited[n] && any_less(&bound, &best.cost) {
                 self.visit(n, &lower[n], upper, &mut best);
             }
         }
-        std::array::from_fn(|lane| {
-            let sums = sums[lane * SIDES / LANES];
-            let [lower, upper] = self.halves[best.index[lane] as usize].map(usize::from);
-            Found {
-                index: best.index[lane] as u16,
+        let mut found = [Found::default(); LANES];
+        for lane in 0..LANES {
+            let (sums, index) = (sums[lane * SIDES / LANES], best.index[lane]);
+            let [lower, upper] = self.halves[index as usize];
+            let (lower, upper) = (usize::from(lower), usize::from(upper));
+            found[lane] = Found {
+                index: index as u16,
                 product: sums.product[0][lower] + sums.product[1][upper],
                 square: sums.square[0][lower] + sums.square[1][upper],
-            }
-        })
+            };
+        }
+        found
     }
 
     /// Tries the entries with the lower half `n`, which costs `lower`.
     #[inline(always)]
     fn visit(&self, n: usize, lower: &Lanes, upper: &[Lanes; HALVES], best: &mut Best) {
         let entries = usize::from(self.starts[n])..usize::from(self.starts[n + 1]);
+        // Indices by masks, and both in variables of their own: otherwise there would be a branch for each lane.
+        let (mut least, mut best_index) = (best.cost, best.index);
         for &(half, index) in &self.entries[entries] {
             let upper = &upper[usize::from(half)];
+            let (mut cost, mut less) = ([0.0; LANES], [0; LANES]);
             for lane in 0..LANES {
-                let cost = lower[lane] + upper[lane];
-                let less = cost < best.cost[lane];
-                best.cost[lane] = if less { cost } else { best.cost[lane] };
-                best.index[lane] = if less { u32::from(index) } else { best.index[lane] };
+                cost[lane] = lower[lane] + upper[lane];
+                less[lane] = u32::from(cost[lane] < least[lane]).wrapping_neg();
+            }
+            for lane in 0..LANES {
+                least[lane] = if cost[lane] < least[lane] { cost[lane] } else { least[lane] };
+                best_index[lane] = u32::from(index) & less[lane] | best_index[lane] & !less[lane];
             }
         }
+        (best.cost, best.index) = (least, best_index);
     }
 }
 
@@ -147,10 +162,24 @@ struct Best {
     index: [u32; LANES],
 }
 
-/// Whether it holds in one lane, without a branch a lane.
+/// Whether `a` is at most `b` in one lane, without a branch a lane.
 #[inline(always)]
-fn any(holds: impl Fn(usize) -> bool) -> bool {
-    (0..LANES).fold(0, |mask, lane| mask | u32::from(holds(lane)) << lane) != 0
+fn any_at_most(a: &Lanes, b: &Lanes) -> bool {
+    let mut holds = 0;
+    for lane in 0..LANES {
+        holds |= u32::from(a[lane] <= b[lane]);
+    }
+    holds != 0
+}
+
+/// Whether `a` is less than `b` in one lane, without a branch a lane.
+#[inline(always)]
+fn any_less(a: &Lanes, b: &Lanes) -> bool {
+    let mut holds = 0;
+    for lane in 0..LANES {
+        holds |= u32::from(a[lane] < b[lane]);
+    }
+    holds != 0
 }
 
 #[cfg(test)]

@@ -109,9 +109,10 @@ struct Group {
 }
 
 impl Match {
+    /// The entry of all eight weights.
     #[inline(always)]
-    fn of_eight(found: Found, bits: u8) -> Match {
-        Match { entries: [found.index, 0], bits, product: found.product, square: found.square }
+    fn take(&mut self, found: Found) {
+        (self.entries[0], self.product, self.square) = (found.index, found.product, found.square);
     }
 
     /// The error at a step, less what it would be with codes of zero.
@@ -238,33 +239,34 @@ impl Eight {
     /// The best entries at each of the `steps`.
     #[inline(always)]
     fn matched<B: Searched>(&self, book: &Book, steps: &Lanes) -> [Match; LANES] {
-        let bits = self.signs;
+        let mut matches = [Match { bits: self.signs, ..Match::default() }; LANES];
         match (B::GRID, B::BITS) {
             (Grid::Fours(_), _) => {
                 let parts = [self.sums_of_four::<B>(0), self.sums_of_four::<B>(1)];
-                let found = book.cheapest(parts.each_ref(), steps);
-                std::array::from_fn(|lane| {
-                    let [first, second] = [0, LANES / 2].map(|part| found[part + lane % (LANES / 2)]);
-                    Match {
-                        entries: [first.index, second.index],
-                        bits,
-                        product: first.product + second.product,
-                        square: first.square + second.square,
-                    }
-                })
+                let found = book.cheapest([&parts[0], &parts[1]], steps);
+                for lane in 0..LANES {
+                    let [first, second] = [found[lane % (LANES / 2)], found[LANES / 2 + lane % (LANES / 2)]];
+                    matches[lane].entries = [first.index, second.index];
+                    matches[lane].product = first.product + second.product;
+                    matches[lane].square = first.square + second.square;
+                }
             }
             (Grid::Eights(_), Bits::Sign) => {
-                let sums = self.sums_of_eight::<B>(0);
-                book.cheapest([&sums], steps).map(|found| Match::of_eight(found, bits))
+                let found = book.cheapest([&self.sums_of_eight::<B>(0)], steps);
+                for lane in 0..LANES {
+                    matches[lane].take(found[lane]);
+                }
             }
             (Grid::Eights(_), Bits::Offset) => {
-                let sums = [1, -1].map(|offset| self.sums_of_eight::<B>(offset));
-                let found = book.cheapest(sums.each_ref(), steps);
-                std::array::from_fn(|lane| {
-                    Match::of_eight(found[lane], if lane < LANES / 2 { 0 } else { 255 })
-                })
+                let sums = [self.sums_of_eight::<B>(1), self.sums_of_eight::<B>(-1)];
+                let found = book.cheapest([&sums[0], &sums[1]], steps);
+                for lane in 0..LANES {
+                    matches[lane].take(found[lane]);
+                    matches[lane].bits = if lane < LANES / 2 { 0 } else { 255 };
+                }
             }
         }
+        matches
     }
 
     /// Of three levels: number 27 a + 9 b + 3 c + d stands for the levels a, b, c, d.
@@ -375,7 +377,8 @@ fn matched<B: Searched>(book: &Book, eights: &[Eight], steps: &Lanes, groups: &m
                 }
             }
         }
-        for (group, found) in groups.iter_mut().zip(matches) {
+        for lane in 0..LANES {
+            let (group, found) = (&mut groups[lane], matches[lane]);
             group.matches[e] = found;
             group.product += found.product;
             group.square += found.square;

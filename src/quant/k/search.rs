@@ -171,15 +171,6 @@ pub fn multiples(numbers: &[f32], weights: &[f32], most: u8, multiples: &mut [u8
     if sum_l2 > 0.0 { sum_lx / sum_l2 } else { 0.0 }
 }
 
-/// [`symmetric_weighted`] where a value weighs its square. At most 32 values.
-pub fn symmetric(values: &[f32], most: i8, codes: &mut [i8]) -> f32 {
-    let mut squares = [0.0; 32];
-    for (square, x) in squares.iter_mut().zip(values) {
-        *square = x * x;
-    }
-    symmetric_weighted(values, &squares, most, codes)
-}
-
 /// Codes in `-most..most`, and their scale of least weighted error: of 19 candidates around the one that maps the first
 /// largest magnitude to `-most`, the best one refitted. 0 for (almost) zeros.
 pub fn symmetric_weighted(values: &[f32], weights: &[f32], most: i8, codes: &mut [i8]) -> f32 {
