@@ -2,7 +2,7 @@
 
     python3 benches/llama/quantize.py MODEL.gguf [--hadal PROGRAM] [--rounds N] [--weighted] TYPE...
 
-The matrix is `ffn_down` of MODEL's first layers, as f32. Hadal's time is that of the whole program `hadal quantize --threads 1`,
+The matrix is `ffn_down`, or another --tensor, of MODEL's first layers, as f32. Hadal's time is that of the whole program `hadal quantize --threads 1`,
 which reads and writes files; llama.cpp's is that of `ggml_quantize_chunk` alone. Both are time on the CPU, so that others on the
 machine count little, and the least of N rounds. Types that llama.cpp refuses without importance have some, with --weighted all.
 Needs numpy, gguf and benches/llama/fetch.sh.
@@ -21,14 +21,14 @@ import numpy
 
 from retype import LIBRARIES
 
-NAME = "blk.0.ffn_down.weight"
-LAYERS = 4
+# Enough weights for the program's start not to count.
+LAYERS = 12
 
 
-def matrix(path):
-    """Rows of `ffn_down`, [rows, columns], of a few layers."""
+def matrix(path, kind):
+    """Rows of the matrices of one kind, [rows, columns], of a few layers."""
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
-    layers = [tensors[f"blk.{layer}.ffn_down.weight"] for layer in range(LAYERS)]
+    layers = [tensors[f"blk.{layer}.{kind}.weight"] for layer in range(LAYERS)]
     rows = [gguf.quants.dequantize(tensor.data, tensor.tensor_type) for tensor in layers]
     return numpy.ascontiguousarray(numpy.concatenate(rows), dtype=numpy.float32)
 
@@ -46,16 +46,17 @@ def write(path, architecture, tensors):
 
 
 class Hadal:
-    def __init__(self, program, folder, rows, importance):
+    def __init__(self, program, folder, kind, rows, importance):
         self.program, self.source, self.out = program, folder / "source.gguf", folder / "out.gguf"
-        self.imatrix = folder / "imatrix.gguf"
-        write(self.source, "llama", {NAME: rows})
-        sums = {f"{NAME}.in_sum2": importance[None, :], f"{NAME}.counts": numpy.ones((1, 1), numpy.float32)}
+        self.imatrix, self.kind = folder / "imatrix.gguf", kind
+        name = f"blk.0.{kind}.weight"
+        write(self.source, "llama", {name: rows})
+        sums = {f"{name}.in_sum2": importance[None, :], f"{name}.counts": numpy.ones((1, 1), numpy.float32)}
         write(self.imatrix, "imatrix", sums)
 
     def seconds(self, name, weighted):
         used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
-        command = [self.program, "quantize", self.source, "--type", "f16", "--tensor-type", f"ffn_down={name.lower()}"]
+        command = [self.program, "quantize", self.source, "--type", "f16", "--tensor-type", f"{self.kind}={name.lower()}"]
         command += ["--threads", "1", "-o", self.out] + (["--imatrix", self.imatrix] if weighted else [])
         before = used()
         subprocess.run(command, check=True, capture_output=True)
@@ -95,15 +96,16 @@ def main():
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("types", nargs="+", metavar="TYPE", type=str.upper)
     parser.add_argument("--hadal", default="target/release/hadal")
+    parser.add_argument("--tensor", default="ffn_down", metavar="KIND", help="such as attn_q")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--weighted", action="store_true")
     arguments = parser.parse_intermixed_args()
-    rows = matrix(arguments.model)
+    rows = matrix(arguments.model, arguments.tensor)
     importance = numpy.random.default_rng(7).exponential(size=rows.shape[1]).astype(numpy.float32)
     print("| type | importance | Hadal, million weights/s | llama.cpp | times | same bytes |")
     print("|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        hadal = Hadal(arguments.hadal, pathlib.Path(folder), rows, importance)
+        hadal = Hadal(arguments.hadal, pathlib.Path(folder), arguments.tensor, rows, importance)
         llama = Llama(rows, importance)
         for name in arguments.types:
             weighted = arguments.weighted or llama.needs(gguf.GGMLQuantizationType[name])

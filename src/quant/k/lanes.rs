@@ -23,6 +23,18 @@ pub fn isa() -> Isa {
     Isa::Scalar
 }
 
+/// All bits, or none.
+#[inline(always)]
+pub fn mask(holds: bool) -> u32 {
+    u32::from(holds).wrapping_neg()
+}
+
+/// `new` where the mask is set: in bits, since of an `if` the compiler makes a branch for each lane.
+#[inline(always)]
+pub fn select(mask: u32, new: f32, old: f32) -> f32 {
+    f32::from_bits(new.to_bits() & mask | old.to_bits() & !mask)
+}
+
 per_isa! {
     /// [`super::search::affine`] of eight groups that follow each other, of 16 or 32 values. Their scales and minimums.
     pub fn affine(values: &[f32], weights: &[f32], steps: &Steps, codes: &mut [i8]) -> (Lanes, Lanes) {
@@ -65,7 +77,8 @@ impl<'a> Groups<'a> {
     #[inline(always)]
     fn new(x: &'a [Lanes], w: &'a [Lanes], steps: &'a Steps) -> Groups<'a> {
         let (mut min, mut max, mut sum_w, mut sum_x) = (x[0], x[0], [0.0; LANES], [0.0; LANES]);
-        for (x, w) in x.iter().zip(w) {
+        for i in 0..x.len() {
+            let (x, w) = (&x[i], &w[i]);
             for lane in 0..LANES {
                 min[lane] = if x[lane] < min[lane] { x[lane] } else { min[lane] };
                 max[lane] = if x[lane] > max[lane] { x[lane] } else { max[lane] };
@@ -73,9 +86,12 @@ impl<'a> Groups<'a> {
                 sum_x[lane] += w[lane] * x[lane];
             }
         }
-        let min = min.map(|min| if min > 0.0 { 0.0 } else { min });
-        let inverse: Lanes = std::array::from_fn(|lane| f32::from(steps.most) / (max[lane] - min[lane]));
-        let (scale, error) = (inverse.map(|inverse| 1.0 / inverse), [0.0; LANES]);
+        let (mut inverse, mut scale, error) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+        for lane in 0..LANES {
+            min[lane] = if min[lane] > 0.0 { 0.0 } else { min[lane] };
+            inverse[lane] = f32::from(steps.most) / (max[lane] - min[lane]);
+            scale[lane] = 1.0 / inverse[lane];
+        }
         let mut groups =
             Groups { x, w, steps, sum_w, sum_x, max, lowest: min, scale, min, error, inverse, origin: min };
         groups.error = groups.error_of(&inverse, &scale, &min);
@@ -86,7 +102,11 @@ impl<'a> Groups<'a> {
     #[inline(always)]
     fn codes(&self, i: usize, inverse: &Lanes, origin: &Lanes) -> [i32; LANES] {
         let most = i32::from(self.steps.most);
-        std::array::from_fn(|lane| nearest(inverse[lane] * (self.x[i][lane] - origin[lane])).clamp(0, most))
+        let mut codes = [0; LANES];
+        for lane in 0..LANES {
+            codes[lane] = nearest(inverse[lane] * (self.x[i][lane] - origin[lane])).clamp(0, most);
+        }
+        codes
     }
 
     /// Of codes at `inverse` steps a unit above the minimum, with a scale and another minimum.
@@ -107,7 +127,10 @@ impl<'a> Groups<'a> {
     /// Tries `count` steps from the minimum to the largest value.
     #[inline(always)]
     fn step(&mut self, count: f32) {
-        let inverse: Lanes = std::array::from_fn(|lane| count / (self.max[lane] - self.min[lane]));
+        let mut inverse = [0.0; LANES];
+        for lane in 0..LANES {
+            inverse[lane] = count / (self.max[lane] - self.min[lane]);
+        }
         let (mut sum_l, mut sum_l2, mut sum_xl) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
         for i in 0..self.x.len() {
             let codes = self.codes(i, &inverse, &self.min);
@@ -119,22 +142,26 @@ impl<'a> Groups<'a> {
                 sum_xl[lane] += weighted * self.x[i][lane];
             }
         }
-        let (mut scale, mut min, mut fits) = ([0.0; LANES], [0.0; LANES], [false; LANES]);
+        let (mut scale, mut min, mut fits) = ([0.0; LANES], [0.0; LANES], [0; LANES]);
         for lane in 0..LANES {
             let (sum_w, sum_x) = (self.sum_w[lane], self.sum_x[lane]);
             let (sum_l, sum_l2, sum_xl) = (sum_l[lane], sum_l2[lane], sum_xl[lane]);
             let determinant = sum_w * sum_l2 - sum_l * sum_l;
-            fits[lane] = determinant > 0.0;
+            fits[lane] = mask(determinant > 0.0);
             let free = (sum_l2 * sum_x - sum_l * sum_xl) / determinant;
             let with_free = (sum_w * sum_xl - sum_x * sum_l) / determinant;
-            (scale[lane], min[lane]) = if free > 0.0 { (sum_xl / sum_l2, 0.0) } else { (with_free, free) };
+            let bound = mask(free > 0.0);
+            scale[lane] = select(bound, sum_xl / sum_l2, with_free);
+            min[lane] = select(bound, 0.0, free);
         }
         let error = self.error_of(&inverse, &scale, &min);
         for lane in 0..LANES {
-            if fits[lane] && error[lane] < self.error[lane] {
-                (self.inverse[lane], self.origin[lane]) = (inverse[lane], self.min[lane]);
-                (self.scale[lane], self.min[lane], self.error[lane]) = (scale[lane], min[lane], error[lane]);
-            }
+            let better = fits[lane] & mask(error[lane] < self.error[lane]);
+            self.inverse[lane] = select(better, inverse[lane], self.inverse[lane]);
+            self.origin[lane] = select(better, self.min[lane], self.origin[lane]);
+            self.scale[lane] = select(better, scale[lane], self.scale[lane]);
+            self.min[lane] = select(better, min[lane], self.min[lane]);
+            self.error[lane] = select(better, error[lane], self.error[lane]);
         }
     }
 

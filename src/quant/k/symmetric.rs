@@ -1,7 +1,7 @@
 //! The searches of Q6_K and Q3_K, eight groups of 16 at a time, each in a lane of its own. A lane adds in the reference's
 //! order, so the bits are the same and the compiler may make vectors of lanes.
 
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, mask, select};
 use super::search::{EPSILON, nearest};
 use crate::math::per_isa;
 
@@ -106,18 +106,6 @@ per_isa! {
             }
         }
     }
-}
-
-/// All bits, or none.
-#[inline(always)]
-fn mask(holds: bool) -> u32 {
-    u32::from(holds).wrapping_neg()
-}
-
-/// `new` where the mask is set: in bits, since of an `if` the compiler makes a branch for each lane.
-#[inline(always)]
-fn select(mask: u32, new: f32, old: f32) -> f32 {
-    f32::from_bits(new.to_bits() & mask | old.to_bits() & !mask)
 }
 
 /// Value `i` of each group side by side.
