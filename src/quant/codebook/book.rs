@@ -13,6 +13,9 @@ pub const LANES: usize = 8;
 /// One number for each step.
 pub type Lanes = [f32; LANES];
 
+/// What each half costs at each step, the lower ones first: room to work in, which need not be cleared.
+pub type Costs = [[Lanes; HALVES]; 2];
+
 /// Sums over the values of each half that a run may have, the lower ones first.
 pub struct Sums {
     /// Of weight * value * code.
@@ -85,24 +88,33 @@ impl Book {
     /// For each of the `steps`, which are positive, the entry with the least step * square - 2 * product. Of two `sums` the
     /// first are those of the lower half of the lanes.
     #[inline(always)]
-    pub fn cheapest<const SIDES: usize>(&self, sums: [&Sums; SIDES], steps: &Lanes) -> [Found; LANES] {
-        let mut costs = [[[0.0; LANES]; HALVES]; 2];
+    pub fn cheapest<const SIDES: usize>(
+        &self,
+        sums: [&Sums; SIDES],
+        steps: &Lanes,
+        costs: &mut Costs,
+    ) -> [Found; LANES] {
+        let mut half_steps = [0.0; LANES];
+        for lane in 0..LANES {
+            half_steps[lane] = 0.5 * steps[lane];
+        }
         let mut least = [[f32::INFINITY; LANES]; 2];
         for half in 0..2 {
             for n in 0..self.count {
                 let (mut squares, mut products) = ([0.0; LANES], [0.0; LANES]);
                 for lane in 0..LANES {
                     let sums = sums[lane * SIDES / LANES];
-                    (squares[lane], products[lane]) = (sums.square[half][n], 2.0 * sums.product[half][n]);
+                    (squares[lane], products[lane]) = (sums.square[half][n], sums.product[half][n]);
                 }
                 for lane in 0..LANES {
-                    let cost = steps[lane] * squares[lane] - products[lane];
+                    // Half of it.
+                    let cost = half_steps[lane] * squares[lane] - products[lane];
                     costs[half][n][lane] = cost;
                     least[half][lane] = if cost < least[half][lane] { cost } else { least[half][lane] };
                 }
             }
         }
-        let [lower, upper] = &costs;
+        let [lower, upper] = &*costs;
         let mut best = Best { cost: [f32::INFINITY; LANES], index: [0; LANES] };
         // The best lower halves first: then few others leave a chance.
         let mut visited = [false; HALVES];
@@ -196,13 +208,14 @@ mod tests {
         ];
         let mut random = fastrand::Rng::with_seed(7);
         let steps = std::array::from_fn(|lane| 0.5 + lane as f32);
+        let mut costs = [[[0.0; LANES]; HALVES]; 2];
         for (grid, levels) in books {
             let book = Book::new(grid, levels);
             for _ in 0..200 {
                 let mut sums = Sums { product: [[0.0; HALVES]; 2], square: [[0.0; HALVES]; 2] };
                 let Sums { product, square } = &mut sums;
                 product.iter_mut().chain(square).flatten().for_each(|sum| *sum = random.f32());
-                for (found, step) in book.cheapest([&sums], &steps).iter().zip(steps) {
+                for (found, step) in book.cheapest([&sums], &steps, &mut costs).iter().zip(steps) {
                     let cost = |[lower, upper]: [u8; 2]| {
                         let of = |n: u8, half: usize| {
                             step * sums.square[half][usize::from(n)]

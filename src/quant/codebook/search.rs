@@ -9,7 +9,7 @@
 //!
 //! Floats are added in the order written, so every instruction set gives the same bytes.
 
-use super::book::{Book, Found, HALVES, LANES, Lanes, Sums};
+use super::book::{Book, Costs, Found, HALVES, LANES, Lanes, Sums};
 use super::{Bits, Codebook, Grid};
 use crate::quant::le::{F16, U32};
 
@@ -161,8 +161,9 @@ fn encode_block<B: Searched>(values: &[f32], importance: Option<&[f32]>) -> B {
     let eights = eights::<B>(values, importance, largest);
     let (book, length) = (B::book(), B::GROUP / 8);
     let mut tried = [[Group::default(); LANES]; 16];
+    let mut costs = [[[0.0; LANES]; HALVES]; 2];
     for (tried, eights) in tried.iter_mut().zip(eights.chunks_exact(length)) {
-        matched::<B>(book, eights, &steps::<B>(eights), tried);
+        matched::<B>(book, eights, &steps::<B>(eights), &mut costs, tried);
     }
     let Some(Scaled { scale, lanes, multipliers }) =
         best_scale::<B>(&tried[..32 / length], largest * B::STORED)
@@ -238,12 +239,12 @@ impl Eight {
 
     /// The best entries at each of the `steps`.
     #[inline(always)]
-    fn matched<B: Searched>(&self, book: &Book, steps: &Lanes) -> [Match; LANES] {
+    fn matched<B: Searched>(&self, book: &Book, steps: &Lanes, costs: &mut Costs) -> [Match; LANES] {
         let mut matches = [Match { bits: self.signs, ..Match::default() }; LANES];
         match (B::GRID, B::BITS) {
             (Grid::Fours(_), _) => {
                 let parts = [self.sums_of_four::<B>(0), self.sums_of_four::<B>(1)];
-                let found = book.cheapest([&parts[0], &parts[1]], steps);
+                let found = book.cheapest([&parts[0], &parts[1]], steps, costs);
                 for lane in 0..LANES {
                     let [first, second] = [found[lane % (LANES / 2)], found[LANES / 2 + lane % (LANES / 2)]];
                     matches[lane].entries = [first.index, second.index];
@@ -252,14 +253,14 @@ impl Eight {
                 }
             }
             (Grid::Eights(_), Bits::Sign) => {
-                let found = book.cheapest([&self.sums_of_eight::<B>(0)], steps);
+                let found = book.cheapest([&self.sums_of_eight::<B>(0)], steps, costs);
                 for lane in 0..LANES {
                     matches[lane].take(found[lane]);
                 }
             }
             (Grid::Eights(_), Bits::Offset) => {
                 let sums = [self.sums_of_eight::<B>(1), self.sums_of_eight::<B>(-1)];
-                let found = book.cheapest([&sums[0], &sums[1]], steps);
+                let found = book.cheapest([&sums[0], &sums[1]], steps, costs);
                 for lane in 0..LANES {
                     matches[lane].take(found[lane]);
                     matches[lane].bits = if lane < LANES / 2 { 0 } else { 255 };
@@ -366,9 +367,15 @@ fn least(numbers: &[f32; 8]) -> usize {
 
 /// The best entries of a group at each of the `steps`.
 #[inline(always)]
-fn matched<B: Searched>(book: &Book, eights: &[Eight], steps: &Lanes, groups: &mut [Group; LANES]) {
+fn matched<B: Searched>(
+    book: &Book,
+    eights: &[Eight],
+    steps: &Lanes,
+    costs: &mut Costs,
+    groups: &mut [Group; LANES],
+) {
     for (e, eight) in eights.iter().enumerate() {
-        let mut matches = eight.matched::<B>(book, steps);
+        let mut matches = eight.matched::<B>(book, steps, costs);
         if B::FREEDOM == Freedom::OneARun {
             for lane in 0..LANES / 2 {
                 let other = matches[lane + LANES / 2];
