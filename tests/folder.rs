@@ -141,6 +141,44 @@ fn a_quantized_folder_becomes_a_file() {
     assert!(error.to_string().contains("is there already"), "{error}");
 }
 
+#[test]
+fn trellis_codes_go_to_folders_and_back() {
+    let place = tempfile::tempdir().unwrap();
+    let [first, file, again] = ["first", "model.gguf", "again"].map(|name| place.path().join(name));
+    make(&Weights::open(AUSTEN).unwrap(), target("trellis_k2", &f16::FORMAT), &first);
+    gguf(Weights::open(&first).unwrap(), &file);
+    make(&Weights::open(&file).unwrap(), target("trellis_k2", &f16::FORMAT), &again);
+
+    let plain = Weights::open(AUSTEN).unwrap();
+    let all = [&first, &file, &again].map(|path| Weights::open(path).unwrap());
+    let [first_down, ..] = all.each_ref().map(|weights| {
+        let tensor = weights.tensor("blk.2.ffn_down.weight").unwrap();
+        assert_eq!(tensor.format().name, "trellis_k2");
+        tensor.to_f32().unwrap()
+    });
+    for weights in &all[1..] {
+        let found = weights.tensor("blk.2.ffn_down.weight").unwrap().to_f32().unwrap();
+        assert!(found == first_down, "the codes stay as they are");
+    }
+    let exact = plain.tensor("blk.2.ffn_down.weight").unwrap().to_f32().unwrap();
+    let energy: f32 = exact.iter().map(|x| x * x).sum();
+    let lost: f32 = exact.iter().zip(&first_down).map(|(x, found)| (x - found) * (x - found)).sum();
+    assert!(lost < 0.1 * energy, "2 bits lose {lost} of {energy}");
+    let tensors = |folder: &Path| {
+        let mut files = files(folder);
+        files.retain(|name, _| name.to_string_lossy().ends_with(".safetensors"));
+        files
+    };
+    assert!(tensors(&first) == tensors(&again));
+
+    // The published code is another one.
+    let config = first.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("hadal-2", "1mad")).unwrap();
+    let error = Weights::open(&first).unwrap_err().to_string();
+    assert!(error.contains("1mad") && error.contains("hadal-2"), "{error}");
+}
+
 /// Every file of a folder.
 fn files(folder: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);

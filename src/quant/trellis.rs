@@ -69,6 +69,12 @@ const fn mean(a: u8, b: u8) -> u8 {
     (a + b + 1) >> 1
 }
 
+/// What a folder's config.json says of the code, beside bits and group: bits of a state, weights of a symbol, and our name of
+/// the code with the version that is in GGUF's ids.
+pub(crate) fn settings() -> serde_json::Value {
+    serde_json::json!({"L": STATE_BITS, "V": LEN / PAIRS, "code": "hadal-2"})
+}
+
 /// 256 weights of `K` bits.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

@@ -14,7 +14,7 @@ use crate::convert::{RowOrder, config};
 use crate::error::{Error, Result};
 use crate::file::shards::{Declared, Writer, pretty};
 use crate::file::{Entry, Weights, folder_name, output};
-use crate::quant::{Format, f32};
+use crate::quant::{Format, f32, trellis};
 use crate::tokenizer::export;
 
 /// What a folder is to hold.
@@ -43,6 +43,9 @@ impl Mode {
             "nvfp4" => Some(Mode { name: "nvfp4", bits: 4, group: 16 }),
             "mxfp8" => Some(Mode { name: "mxfp8", bits: 8, group: 32 }),
             name => {
+                if let Some(bits) = name.strip_prefix("trellis_k") {
+                    return Some(Mode { name: "trellis", bits: bits.parse().ok()?, group: 256 });
+                }
                 let (bits, group) = name.strip_prefix("affine")?.split_once("_g")?;
                 Some(Mode { name: "affine", bits: bits.parse().ok()?, group: group.parse().ok()? })
             }
@@ -55,7 +58,11 @@ impl Mode {
     }
 
     fn json(self) -> Json {
-        json!({"group_size": self.group, "bits": self.bits, "mode": self.name})
+        let mut json = json!({"group_size": self.group, "bits": self.bits, "mode": self.name});
+        if self.name == "trellis" {
+            json["trellis"] = trellis::settings();
+        }
+        json
     }
 }
 
@@ -96,7 +103,7 @@ impl<'a> Folder<'a> {
         let plain = |format: &Format| ["f32", "f16", "bf16"].contains(&format.name);
         let mode = Mode::of(target.matrices);
         if mode.is_none() && !plain(target.matrices) || !plain(target.floats) {
-            let hint = "a folder holds f32, f16, bf16, and MLX's affine formats, mxfp4, nvfp4 and mxfp8";
+            let hint = "a folder holds f32, f16, bf16, MLX's affine formats, mxfp4, nvfp4 and mxfp8, and trellis codes";
             return Err(Error::unsupported("format in a folder", target.matrices.name, hint));
         }
         let architecture = weights.metadata.str("general.architecture")?.unwrap_or_default();
@@ -216,7 +223,11 @@ impl<'a> Folder<'a> {
             };
             let columns = shape.last().copied().unwrap_or(0);
             declare(part.full_name.clone(), "U32", with(columns / 32 * bits), 4)?;
-            let (kind, size) = if name == "affine" { (dtype(floats), floats.block_bytes) } else { ("U8", 1) };
+            let (kind, size) = match name {
+                "affine" => (dtype(floats), floats.block_bytes),
+                "trellis" => ("F16", 2),
+                _ => ("U8", 1),
+            };
             declare(format!("{}.scales", part.module), kind, with(columns / group), size)?;
             if name == "affine" {
                 declare(format!("{}.biases", part.module), kind, with(columns / group), size)?;
@@ -349,6 +360,11 @@ fn apart(mode: Mode, format: &Format, floats: &Format, blocks: &[u8]) -> Vec<Vec
                     floats.encode(&[f32::from_le_bytes(*bytes)], &mut number).expect("a finite number");
                     part.extend(&number);
                 }
+            }
+            "trellis" => {
+                let (ring, scale) = block.split_at(format.block_bytes - 2);
+                parts[0].extend(ring);
+                parts[1].extend(scale);
             }
             "nvfp4" => {
                 parts[1].extend(&block[..4]);

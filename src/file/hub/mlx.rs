@@ -1,6 +1,7 @@
-//! Folders quantized by MLX: a module's codes, scales and biases are three tensors (`weight`, `scales`, `biases`), of which
+//! Folders quantized as MLX does: a module's codes, scales and biases are three tensors (`weight`, `scales`, `biases`), of which
 //! one of a row of `FORMATS` is made: `weight`. config.json says how under `quantization`: bits, group and mode of all
-//! modules, and an object of its own, or `false`, for those that differ.
+//! modules, and an object of its own, or `false`, for those that differ. Trellis codes, which MLX does not know, are stored
+//! likewise: codes and scales, and an object `trellis` that names the code.
 //!
 //! Nothing is read when a folder is opened. The bytes of a matrix are put together when they are asked for, which takes
 //! as long as copying them, and lie on the heap from then on: see the formats for what they take.
@@ -14,7 +15,7 @@ use super::config::Config;
 use super::names::bare;
 use crate::error::{Error, Result};
 use crate::file::Entry;
-use crate::quant::Format;
+use crate::quant::{Format, trellis};
 use crate::tensor::Bytes;
 
 /// How weights become codes.
@@ -35,6 +36,7 @@ static MODES: &[Mode] = &[
     Mode { name: "mxfp4", bits: 4, group: 32, weave: mxfp4 },
     Mode { name: "nvfp4", bits: 4, group: 16, weave: nvfp4 },
     Mode { name: "mxfp8", bits: 8, group: 32, weave: mxfp8 },
+    Mode { name: "trellis", bits: 3, group: 256, weave: trellis_code },
 ];
 
 /// The parts of a matrix.
@@ -107,6 +109,10 @@ impl Mode {
             let known: Vec<_> = MODES.iter().map(|mode| mode.name).collect();
             return Err(format!("is quantized as {name}: known are {}", known.join(", ")));
         };
+        if mode.name == "trellis" && own.get("trellis") != Some(&trellis::settings()) {
+            let found = own.get("trellis").unwrap_or(&Json::Null);
+            return Err(format!("has the trellis {found}, known is {}", trellis::settings()));
+        }
         let number = |name: &str, default: usize| match own.get(name) {
             None | Some(Json::Null) => Ok(default),
             Some(value) => value
@@ -121,13 +127,15 @@ impl Mode {
         let (name, bits, group) = (self.name, self.bits, self.group);
         let format = if name == "affine" {
             Format::by_name(&format!("affine{bits}_g{group}"))
+        } else if name == "trellis" {
+            Format::by_name(&format!("trellis_k{bits}")).filter(|format| format.block_len == group)
         } else {
             let usual = MODES.iter().any(|mode| (mode.name, mode.bits, mode.group) == (name, bits, group));
             Format::by_name(name).filter(|_| usual)
         };
         format.ok_or_else(|| {
             format!("has {bits} bits in groups of {group} as {name}: affine has 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 \
-                or 128, mxfp4 4 in 32, nvfp4 4 in 16, mxfp8 8 in 32")
+                or 128, mxfp4 4 in 32, nvfp4 4 in 16, mxfp8 8 in 32, trellis 1 to 4 in 256")
         })
     }
 
@@ -140,8 +148,9 @@ impl Mode {
         let affine = self.name == "affine";
         let number = if affine { scales.format } else { Format::by_name("f32") };
         let numbers = number.ok_or_else(|| format!("has scales of type {}", scales.type_name))?;
-        if !affine && scales.type_name != "U8" {
-            return Err(format!("has scales of type {}, where {} has U8", scales.type_name, self.name));
+        let usual = if self.name == "trellis" { "F16" } else { "U8" };
+        if !affine && scales.type_name != usual {
+            return Err(format!("has scales of type {}, where {} has {usual}", scales.type_name, self.name));
         }
         match biases {
             Some(biases)
@@ -227,6 +236,12 @@ fn nvfp4(planes: &Planes) -> Vec<u8> {
         out.extend(codes.chunks_exact(8).flat_map(split_nibbles::<8>));
     }
     out
+}
+
+/// See [`crate::quant::trellis`].
+fn trellis_code(planes: &Planes) -> Vec<u8> {
+    let blocks = planes.scales.chunks_exact(2).zip(planes.codes.chunks_exact(planes.group_bytes));
+    blocks.flat_map(|(scale, codes)| codes.iter().chain(scale).copied()).collect()
 }
 
 /// See [`crate::quant::mxfp8`].
