@@ -6,7 +6,7 @@
 Windows of 512 tokens behind the token that begins texts, if the vocabulary has one; the second half is scored. Divergence is
 that from SOURCE, in the same engine, at all positions over SOURCE's 2048 likeliest tokens, as `hadal eval kl` with a dump finds
 it. The IQ types are made with the importance in FILE, of `hadal imatrix` or `llama-imatrix`. MXFP4 is that type for all
-matrices but the output's, not llama.cpp's mixture of this name, which makes dense models Q8_0. Needs numpy, gguf for an imatrix,
+matrices but the output's and the embedding, not llama.cpp's mixture of this name, which makes dense models Q8_0. Needs numpy, gguf for an imatrix,
 and benches/llama/fetch.sh.
 """
 
@@ -133,7 +133,7 @@ class Llama:
         parameters.threads, parameters.file_type = self.threads, FILE_TYPES[name]
         parameters.allow_requantize = True
         if name == "MXFP4":
-            parameters.pure, parameters.output_type = True, Q8_0
+            parameters.pure, parameters.output_type, parameters.embedding_type = True, Q8_0, Q8_0
         if importance and name.startswith("IQ"):
             parameters.pointers[0] = ctypes.addressof(importance)
         arguments = ctypes.c_char_p(bytes(source)), ctypes.c_char_p(bytes(path)), ctypes.byref(parameters)
