@@ -28,8 +28,8 @@ pub(crate) use map::map as map_file;
 pub use metadata::{Metadata, Value};
 pub use texts::Texts;
 
-/// A model as stored: metadata and tensors, of which nothing has been read yet but the headers.
-#[derive(Debug)]
+/// A model as stored: metadata and tensors, of which nothing has been read yet but the headers. A clone shares the bytes.
+#[derive(Clone, Debug)]
 pub struct Weights {
     /// The file or folder that was opened.
     pub path: PathBuf,

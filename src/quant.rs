@@ -23,6 +23,7 @@ mod codebook;
 mod dots;
 mod grids;
 mod k;
+pub(crate) mod levels;
 mod parts;
 
 pub mod affine;

@@ -34,16 +34,16 @@ fn contents(path: &Path) -> Vec<(OsString, Vec<u8>)> {
     files
 }
 
-/// Bytes of the file at `path`, or of all files of the folder there.
+/// Bytes of the file at `path`, or of all files in the folder there. One may just have got its name.
 fn size(path: &Path) -> u64 {
-    let of_folder = std::fs::read_dir(path).map(|files| {
-        files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum() // One may just have got its name.
-    });
-    of_folder.or_else(|_| std::fs::metadata(path).map(|file| file.len())).unwrap_or(0)
+    match std::fs::read_dir(path) {
+        Ok(files) => files.filter_map(|file| Some(size(&file.ok()?.path()))).sum(),
+        Err(_) => std::fs::metadata(path).map_or(0, |file| file.len()),
+    }
 }
 
-/// Runs the program until `partial` has grown by `bytes`, and kills it. Whether it was not at its end before.
-fn kill(arguments: &[&str], partial: &Path, bytes: u64) -> bool {
+/// Runs the program until what is in `folder` has grown by `bytes`, and kills it. Whether it was not at its end before.
+fn kill(arguments: &[&str], folder: &Path, bytes: u64) -> bool {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hadal"));
     let mut child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // What was written behind the journal's last entry is cut off when it goes on.
@@ -53,7 +53,7 @@ fn kill(arguments: &[&str], partial: &Path, bytes: u64) -> bool {
             assert!(status.success(), "{arguments:?}");
             return false;
         }
-        let size = size(partial);
+        let size = size(folder);
         least = least.min(size);
         if size >= least + bytes {
             child.kill().unwrap();
@@ -66,6 +66,11 @@ fn kill(arguments: &[&str], partial: &Path, bytes: u64) -> bool {
 /// Killed 20 times on its way, wherever it is when a random number of bytes is there, it comes to the bytes of a run that
 /// was left alone. However late this test looks on a busy machine: a run that was faster is checked and counts for nothing.
 fn survives(arguments: &[&str], name: &str) {
+    survives_kills(arguments, name, 20, 0.125);
+}
+
+/// The same for `kills`, each after `share` of the result's bytes at most.
+fn survives_kills(arguments: &[&str], name: &str, kills: usize, share: f64) {
     let place = tempfile::tempdir().unwrap();
     let [whole, out] = ["whole", "out"].map(|folder| place.path().join(folder).join(name));
     let run = |out: &Path, more: &[&str]| {
@@ -75,18 +80,19 @@ fn survives(arguments: &[&str], name: &str) {
         contents(out)
     };
     let expected = run(&whole, &[]);
-    let partial = out.with_file_name(format!("{name}.partial"));
-    std::fs::create_dir_all(out.parent().unwrap()).unwrap();
+    let folder = out.parent().unwrap();
+    std::fs::create_dir_all(folder).unwrap();
     let resumed = [arguments, &["--threads", "1", "--resume", "-o", out.to_str().unwrap()]].concat();
     let mut random = fastrand::Rng::with_seed(26);
     let (mut killed, mut tries) = (0, 0);
-    while killed < 20 {
+    while killed < kills {
         tries += 1;
         assert!(
             tries < 200,
             "only {killed} of {tries} runs were not at their end when they were to be killed"
         );
-        killed += usize::from(kill(&resumed, &partial, random.u64(0..size(&whole) / 8)));
+        let most = (size(&whole) as f64 * share) as u64;
+        killed += usize::from(kill(&resumed, folder, random.u64(0..most)));
         // It has its name when it is whole, even if it was killed just then.
         if out.exists() {
             assert!(contents(&out) == expected, "after {killed} kills");
@@ -105,6 +111,40 @@ fn a_killed_run_is_resumed_with_the_same_bytes() {
 #[test]
 fn a_killed_folder_is_resumed_with_the_same_bytes() {
     survives(&["convert", FOLDER, "--type", "affine4_g64", "--split-max-size", "1M"], "out");
+}
+
+/// Layer by layer, with what is kept between them; and rotated first.
+#[test]
+fn a_killed_calibration_is_resumed_with_the_same_bytes() {
+    let text = "tests/data/austen/heldout.txt";
+    let calibrated = ["--method", "gptq", "--calibration", text, "--calibration-windows", "1"];
+    let arguments = |more: &[&'static str]| [&["quantize", FOLDER][..], more, &calibrated].concat();
+    survives_kills(&arguments(&["--type", "q4_0"]), "out.gguf", 8, 2.0);
+    survives_kills(&arguments(&["--type", "q4_0", "--rotate"]), "out.gguf", 3, 8.0);
+    survives_kills(&arguments(&["--type", "affine4_g64"]), "out", 3, 2.0);
+}
+
+/// With other flags than before it says which, and a text that is too short says so.
+#[test]
+fn a_calibration_of_other_flags_is_not_resumed() {
+    let place = tempfile::tempdir().unwrap();
+    let [out, short] = ["out.gguf", "short.txt"].map(|name| place.path().join(name));
+    std::fs::write(&short, "It is a").unwrap();
+    let [out_name, short] = [&out, &short].map(|path| path.to_str().unwrap());
+    let arguments = |text, kind| {
+        let flags = ["--calibration-windows", "1", "--resume", "-o", out_name];
+        [&["quantize", FOLDER, "--method", "gptq", "--calibration", text, "--type", kind], &flags[..]]
+            .concat()
+    };
+    let long = "tests/data/austen/heldout.txt";
+    // The embedding and its activations are 0.8 MB: the first step is done.
+    assert!(kill(&arguments(long, "q4_0"), place.path(), 1_100_000));
+    for (text, kind, message) in [(long, "q5_0", "--type was"), (short, "q4_0", "no whole window of 512")] {
+        let result = hadal(&arguments(text, kind));
+        assert_eq!(result.status.code(), Some(1));
+        assert!(self::text(&result.stderr).contains(message), "{}", self::text(&result.stderr));
+    }
+    assert!(!out.exists());
 }
 
 /// A limit on the size of files stands in for a full disk: the system refuses in the same way.

@@ -49,10 +49,11 @@ fn a_recipe_makes_a_model_and_a_page() {
 
 #[test]
 fn flags_that_make_no_sense_together_are_refused() {
-    let cases: [&[&str]; 3] = [
+    let cases: [&[&str]; 4] = [
         &["--method", "ldlq"],
+        &["--method", "gptq"],
+        &["--method", "awq", "--calibration", "tests/data/austen/heldout.txt"],
         &["--seed", "1"],
-        &["--rotate", "--method", "ldlq", "--calibration", "tests/data/austen/heldout.txt"],
     ];
     for flags in cases {
         let all = [&["quantize", "tests/data/austen", "--type", "q4_0", "-o", "never.gguf"], flags].concat();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+use hadal::backend::cpu::pool::Pool;
 use hadal::quant::trellis;
 use hadal::quant::trellis::codec::{Code, Trellis};
 use hadal::quant::{FORMATS, Format};
@@ -29,6 +30,10 @@ fn gaussian(seed: u64, count: usize) -> Vec<f32> {
         (radius * (2.0 * std::f64::consts::PI * random.f64()).cos()) as f32
     };
     (0..count).map(|_| one()).collect()
+}
+
+fn ldlq(hessian: &[f64], columns: usize, block: usize) -> Option<Feedback> {
+    Feedback::ldlq(&Pool::new(2).unwrap(), hessian, columns, block)
 }
 
 fn mean_square(found: &[f32], expected: &[f32]) -> f64 {
@@ -212,7 +217,7 @@ fn feedback_does_not_depend_on_the_rows_beside() {
             row.iter_mut().zip(input).for_each(|(sum, j)| *sum += f64::from(i * j));
         }
     }
-    let feedback = Feedback::new(&hessian, columns, BLOCK).unwrap();
+    let feedback = ldlq(&hessian, columns, BLOCK).unwrap();
     let mut rows = gaussian(12, 3 * columns);
     rows[columns..2 * columns].iter_mut().for_each(|weight| *weight = weight.signum());
     let row_bytes = format.bytes_for(columns).unwrap();
@@ -265,7 +270,7 @@ fn feedback_makes_up_for_errors() {
     }
     let expected = loss(&golden.get::<f32>("What").values, &rows.values, &hessian, n);
     let plain = loss(&golden.get::<f32>("Wplain").values, &rows.values, &hessian, n);
-    let feedback = Feedback::new(&hessian, n, BLOCK).unwrap();
+    let feedback = ldlq(&hessian, n, BLOCK).unwrap();
     // The same code and scales as there: a few rows are too few to compare codes by.
     let trellis = Trellis::new(Code::OneMad, 3, 12).unwrap();
     let scales = golden.get::<f16>("scales").values;
@@ -303,7 +308,7 @@ fn errors_that_run_away_are_stopped() {
     let mut random = fastrand::Rng::with_seed(9);
     let inputs: Vec<f64> = (0..128).map(|i| if i < 96 { random.f64() } else { 1.0 }).collect();
     let hessian: Vec<f64> = (0..128 * 128).map(|i| inputs[i / 128] * inputs[i % 128]).collect();
-    let feedback = Feedback::new(&hessian, 128, 32).unwrap();
+    let feedback = ldlq(&hessian, 128, 32).unwrap();
     let row: Vec<f32> = (0..128).map(|_| random.f32() - 0.5).collect();
     // Blocks that come out far from what they should be.
     let stable = feedback.each_block(&row, |_, _, _, out| {
@@ -319,10 +324,10 @@ fn errors_that_run_away_are_stopped() {
 
 #[test]
 fn hessians_of_no_use_have_no_feedback() {
-    assert!(Feedback::new(&[0.0; 64 * 64], 64, 32).is_none(), "no input");
-    assert!(Feedback::new(&[f64::NAN; 64 * 64], 64, 32).is_none(), "not finite");
-    assert!(Feedback::new(&[1.0; 64 * 64], 64, 48).is_none(), "no whole blocks");
+    assert!(ldlq(&[0.0; 64 * 64], 64, 32).is_none(), "no input");
+    assert!(ldlq(&[f64::NAN; 64 * 64], 64, 32).is_none(), "not finite");
+    assert!(ldlq(&[1.0; 64 * 64], 64, 48).is_none(), "no whole blocks");
     // One input only: singular, which damping mends.
     let one: Vec<f64> = (0..64 * 64).map(|i| f64::from((i % 64 + 1) * (i / 64 + 1))).collect();
-    assert!(Feedback::new(&one, 64, 32).is_some());
+    assert!(ldlq(&one, 64, 32).is_some());
 }

@@ -116,6 +116,11 @@ impl Cpu {
         (0..source.rows()).for_each(|row| look(source.row(self.isa, row, scratch.values_mut())));
     }
 
+    /// What the work is shared with.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     /// Threads of the pool.
     pub fn threads(&self) -> usize {
         self.pool.threads()

@@ -1,7 +1,7 @@
 //! `hadal convert`: a model folder as one file, or any model as a folder.
 
 use std::io::{Write, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use hadal::convert::for_gguf;
@@ -9,11 +9,11 @@ use hadal::engine::Interrupt;
 use hadal::file::Weights;
 use hadal::quant::{Format, bf16, f16};
 use hadal::quantize::folder::{Folder, Target};
-use hadal::quantize::{Plan, Recipe, Settings, Start};
+use hadal::quantize::{Plan, Recipe, Settings};
 
 use super::hub::ModelName;
 use super::interrupt::{Guard, Interrupted};
-use super::{interrupt, quantize, value};
+use super::{calibrate, interrupt, quantize, value};
 
 /// Bytes of a file of a folder: 5 GB, as in transformers.
 const SHARD: u64 = 5_000_000_000;
@@ -65,18 +65,36 @@ pub fn convert(arguments: &Convert) -> anyhow::Result<()> {
 
 fn folder(arguments: &Convert) -> anyhow::Result<()> {
     let weights = arguments.source.weights()?;
-    let target = target(arguments, &weights)?;
-    let folder = Folder::new(&weights, target)?;
+    let target = target(arguments.r#type, arguments.floats, arguments.split_max_size, &weights)?;
+    write_folder(&weights, target, None, &arguments.output, arguments.threads, arguments.resume)
+}
+
+/// Writes the folder `output`, with what `text` says of matrices if there is one.
+pub fn write_folder(
+    weights: &Weights,
+    target: Target,
+    text: Option<calibrate::Text>,
+    output: &Path,
+    threads: Option<usize>,
+    resume: bool,
+) -> anyhow::Result<()> {
+    let folder = Folder::new(weights, target)?;
     for name in folder.kept() {
         // Nothing can be done if that fails.
         let _ = writeln!(stderr(), "note: {name} stays {}: its rows are no whole groups", target.floats.name);
     }
     interrupt::listen()?;
+    let start = quantize::start(resume);
+    let made =
+        text.map(|text| text.make(weights, folder.group_formats(), None, output, start)).transpose()?;
+    let folder = match &made {
+        Some((work, _)) => Folder::new(work.weights(), target)?,
+        None => folder,
+    };
     let interrupt = Interrupt::default();
     let guard = Guard::new(interrupt.clone());
     let mut stopped = false;
-    let start = if arguments.resume { Start::Resume } else { Start::Anew };
-    let made = folder.write(&arguments.output, arguments.threads, start, |_| {
+    let written = folder.write(output, threads, start, |_| {
         stopped = interrupt.take();
         if stopped { Err(hadal::Error::option("convert", "stopped")) } else { Ok(()) }
     });
@@ -86,18 +104,26 @@ fn folder(arguments: &Convert) -> anyhow::Result<()> {
         let _ = writeln!(stderr(), "note: stopped: --resume goes on");
         return Err(Interrupted.into());
     }
-    Ok(made?)
+    written?;
+    drop(folder);
+    if let Some((work, _)) = made {
+        work.remove();
+    }
+    Ok(())
 }
 
-fn target(arguments: &Convert, weights: &Weights) -> anyhow::Result<Target> {
+/// What a folder holds if matrices are to be of `recipe`'s format and everything else is to be `floats`.
+pub fn target(
+    recipe: Option<Recipe>,
+    floats: Option<&'static Format>,
+    shard: Option<u64>,
+    weights: &Weights,
+) -> anyhow::Result<Target> {
     let gemma = weights.metadata.str("general.architecture")?.is_some_and(|name| name.starts_with("gemma"));
     // Gemma's activations leave the range of halves.
-    let floats = arguments.floats.unwrap_or(if gemma { &bf16::FORMAT } else { &f16::FORMAT });
-    let matrices = match arguments.r#type {
-        Some(recipe) => recipe.base,
-        None => floats,
-    };
+    let usual = floats.unwrap_or(if gemma { &bf16::FORMAT } else { &f16::FORMAT });
+    let matrices = recipe.map_or(usual, |recipe| recipe.base);
     let plain = matrices.block_len == 1;
-    let floats = if plain && arguments.floats.is_none() { matrices } else { floats };
-    Ok(Target { matrices, floats, shard: arguments.split_max_size.unwrap_or(SHARD) })
+    let floats = if plain && floats.is_none() { matrices } else { usual };
+    Ok(Target { matrices, floats, shard: shard.unwrap_or(SHARD) })
 }

@@ -4,18 +4,20 @@ use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use hadal::Error;
 use hadal::convert::for_gguf;
 use hadal::engine::Interrupt;
+use hadal::file::Weights;
 use hadal::quant::Format;
 use hadal::quantize::{
-    Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, Sensitivity, Settings, Start,
+    Conversion, Imatrix, NamePattern, Plan, Recipe, Rotation, Run, SEED_KEY, Sensitivity, Settings, Start,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::hub::ModelName;
 use super::interrupt::{self, Guard, Interrupted};
 use super::table::{Row, escaped, grouped, table};
-use super::{calibrate, value};
+use super::{calibrate, convert, value};
 
 /// Make a smaller file of a model
 #[derive(Args, Debug)]
@@ -27,7 +29,7 @@ pub struct Quantize {
     #[arg(short, long, value_name = "TYPE", value_parser = value::recipe, required_unless_present = "target_bpw")]
     r#type: Option<Recipe>,
 
-    /// The file to write
+    /// The file to write; of MLX's types (affine4_g64, ...), which files do not hold, a folder
     #[arg(short, long, value_name = "FILE", required_unless_present = "dry_run")]
     output: Option<PathBuf>,
 
@@ -67,12 +69,13 @@ pub struct Quantize {
     #[arg(long, value_name = "N", requires = "rotate")]
     seed: Option<u32>,
 
-    /// How codes are chosen: each block for itself, or with what it loses made up for by the blocks before it (ldlq)
-    #[arg(long, value_name = "METHOD", default_value = "rtn")]
-    method: Method,
+    /// How codes are chosen: each weight for itself (rtn), or with what is lost made up for by other weights of its row, from weight to
+    /// weight (gptq) or from block to block (ldlq)
+    #[arg(long, value_name = "METHOD", default_value = "rtn", value_parser = value::method)]
+    method: value::Feedback,
 
-    /// A text like those that the model will be used for, from which ldlq learns what matrices read
-    #[arg(long, value_name = "FILE", required_if_eq("method", "ldlq"), conflicts_with = "rotate")]
+    /// A text like those that the model will be used for, from which gptq and ldlq learn what matrices read
+    #[arg(long, value_name = "FILE", required_if_eq_any([("method", "gptq"), ("method", "ldlq")]))]
     calibration: Option<PathBuf>,
 
     /// Windows of 512 tokens that are read of it at most
@@ -108,55 +111,131 @@ pub struct Quantize {
     threads: Option<usize>,
 }
 
-/// How codes are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Method {
-    /// Each block for itself
-    Rtn,
-    /// Blocks make up for the errors of later ones
-    Ldlq,
-}
-
 /// Plans, tells what is not as asked, and writes.
 pub fn quantize(arguments: &Quantize) -> anyhow::Result<()> {
-    let mut weights = for_gguf(arguments.source.weights()?)?;
-    let seed = arguments.seed.unwrap_or(42);
-    let rotation = arguments.rotate.then(|| Rotation::new(&mut weights, seed)).transpose()?;
-    let calibration = arguments.calibration.as_deref().filter(|_| arguments.method == Method::Ldlq);
-    let imatrix = arguments.imatrix.as_deref().map(Imatrix::open).transpose()?;
-    let mut plan = Plan::new(&weights, &arguments.settings()?, imatrix.as_ref())?;
-    plan.rotation = rotation.as_ref();
-    if arguments.keep_split {
-        plan.keep_split()?;
+    let text = arguments.text();
+    if let (Some(_), true, Some(output)) = (text, arguments.rotate && !arguments.dry_run, &arguments.output) {
+        let rotated =
+            rotated(&arguments.source, arguments.seed(), output, arguments.threads, arguments.resume)?;
+        arguments.write(Weights::open(&rotated)?)?;
+        return Ok(std::fs::remove_file(&rotated).map_err(|error| Error::io(&rotated, error))?);
     }
-    if let Some(limit) = arguments.split_max_size {
-        plan.file.split(limit);
+    arguments.write(arguments.source.weights()?)
+}
+
+/// `source` with rotations in its weights, in f32, beside what becomes `output`: what is calibrated is what will run.
+pub fn rotated(
+    source: &ModelName,
+    seed: u32,
+    output: &Path,
+    threads: Option<usize>,
+    resume: bool,
+) -> anyhow::Result<PathBuf> {
+    let target = output.with_extension("rotated.gguf");
+    // One that is there was made by an earlier run, which was stopped later.
+    if resume && target.exists() && Weights::open(&target)?.metadata.u32(SEED_KEY)? == Some(seed) {
+        return Ok(target);
     }
-    if arguments.dry_run {
-        let page = table(&rows(&plan), &[3, 4]) + &total(&plan)?;
-        return Ok(stdout().write_all(page.as_bytes())?);
-    }
-    let output = arguments.output.as_deref().expect("clap asks for it");
-    let hessians = calibration.map(|text| {
-        calibrate::hessians(&arguments.source.path()?, text, arguments.calibration_windows, arguments.threads)
-    });
-    let hessians = hessians.transpose()?;
-    if let (Some(hessians), Some(text)) = (&hessians, calibration) {
-        plan.heed(hessians, &format!("{}, {} windows", text.display(), arguments.calibration_windows));
-    }
-    make(&plan, output, arguments.threads, arguments.resume)
+    let mut weights = for_gguf(source.weights()?)?;
+    let rotation = Rotation::new(&mut weights, seed)?;
+    let mut plan = Plan::new(&weights, &Settings::new(Recipe::by_name("f32")), None)?;
+    plan.rotation = Some(&rotation);
+    make(&plan, &target, threads, resume)?;
+    Ok(target)
 }
 
 /// Tells what is not as asked, writes the file and tells its size.
 pub fn make(plan: &Plan, output: &Path, threads: Option<usize>, resume: bool) -> anyhow::Result<()> {
     tell(&notes(plan));
     interrupt::listen()?;
-    let start = if resume { Start::Resume } else { Start::Anew };
-    write(Run::new(plan, output, threads, start)?, plan)?;
+    write(Run::new(plan, output, threads, start(resume))?, plan)?;
     Ok(stdout().write_all(total(plan)?.as_bytes())?)
 }
 
+/// The same with a text: matrices are made layer by layer first.
+pub fn make_calibrated(
+    weights: &Weights,
+    plan: Plan,
+    text: calibrate::Text,
+    output: &Path,
+    resume: bool,
+) -> anyhow::Result<()> {
+    tell(&notes(&plan));
+    let first = &plan.file.paths(output)[0];
+    let (work, calibration) = text.make(weights, plan.block_formats(), plan.imatrix, first, start(resume))?;
+    let told = total(&plan)?;
+    let mut plan = Plan { ..plan };
+    plan.take(work.weights(), &calibration);
+    write(Run::new(&plan, output, text.threads, start(resume))?, &plan)?;
+    drop(plan);
+    work.remove();
+    Ok(stdout().write_all(told.as_bytes())?)
+}
+
+pub fn start(resume: bool) -> Start {
+    if resume { Start::Resume } else { Start::Anew }
+}
+
 impl Quantize {
+    fn seed(&self) -> u32 {
+        self.seed.unwrap_or(42)
+    }
+
+    /// What to calibrate with, if anything.
+    fn text(&self) -> Option<calibrate::Text<'_>> {
+        let (method, path) = (self.method.0?, self.calibration.as_deref()?);
+        Some(calibrate::Text { method, path, windows: self.calibration_windows, threads: self.threads })
+    }
+
+    /// Writes what is asked for of `weights`, which are rotated already if they are to be calibrated.
+    fn write(&self, weights: Weights) -> anyhow::Result<()> {
+        let text = self.text();
+        if self.r#type.is_some_and(|recipe| recipe.base.gguf_id.is_none()) {
+            return self.write_folder(&weights, text);
+        }
+        let mut weights = for_gguf(weights)?;
+        let rotate = self.rotate && (text.is_none() || self.dry_run);
+        let rotation = rotate.then(|| Rotation::new(&mut weights, self.seed())).transpose()?;
+        let imatrix = self.imatrix.as_deref().map(Imatrix::open).transpose()?;
+        let mut plan = Plan::new(&weights, &self.settings()?, imatrix.as_ref())?;
+        plan.rotation = rotation.as_ref();
+        if self.keep_split {
+            plan.keep_split()?;
+        }
+        if let Some(limit) = self.split_max_size {
+            plan.file.split(limit);
+        }
+        if self.dry_run {
+            let page = table(&rows(&plan), &[3, 4]) + &total(&plan)?;
+            return Ok(stdout().write_all(page.as_bytes())?);
+        }
+        let output = self.output.as_deref().expect("clap asks for it");
+        match text {
+            None => make(&plan, output, self.threads, self.resume),
+            Some(text) => make_calibrated(&weights, plan, text, output, self.resume),
+        }
+    }
+
+    /// A folder of MLX, in which all matrices have one format.
+    fn write_folder(&self, weights: &Weights, text: Option<calibrate::Text>) -> anyhow::Result<()> {
+        let given = [
+            ("--tensor-type", !self.tensor_type.is_empty()),
+            ("--output-type", self.output_type.is_some()),
+            ("--token-embedding-type", self.token_embedding_type.is_some()),
+            ("--target-bpw", self.target_bpw.is_some()),
+            ("--imatrix", self.imatrix.is_some()),
+            ("--rotate", self.rotate && text.is_none()),
+            ("--keep-split", self.keep_split),
+            ("--dry-run", self.dry_run),
+        ];
+        if let Some((name, _)) = given.iter().find(|(_, given)| *given) {
+            return Err(Error::option(name, "is of no use where a folder of MLX is made").into());
+        }
+        let output = self.output.as_deref().expect("clap asks for it");
+        let target = convert::target(self.r#type, None, self.split_max_size, weights)?;
+        convert::write_folder(weights, target, text, output, self.threads, self.resume)
+    }
+
     fn settings(&self) -> hadal::Result<Settings> {
         Ok(Settings {
             pure: self.pure,
@@ -257,14 +336,6 @@ fn notes(plan: &Plan) -> Vec<String> {
         let name = escaped(&conversion.name);
         format!("{name}: {} instead of {wanted}, rows of {columns}", conversion.type_name().to_lowercase())
     }));
-    if let Some(hessians) = plan.hessians {
-        let blocks = |conversion: &&Conversion| conversion.to.is_some_and(|to| to.block_len > 1);
-        let without = |conversion: &&Conversion| hessians.names().all(|name| name != conversion.name);
-        let names = plan.conversions.iter().filter(blocks).filter(without);
-        notes.extend(names.map(|conversion| {
-            format!("{}: nothing to learn from, blocks are encoded alone", conversion.name)
-        }));
-    }
     if let Some(imatrix) = plan.imatrix {
         let without = |conversion: &&Conversion| {
             conversion.to.is_some_and(|to| to.block_len > 1) && imatrix.columns(&conversion.name).is_none()
@@ -276,7 +347,7 @@ fn notes(plan: &Plan) -> Vec<String> {
 }
 
 /// On standard error; nothing can be done if that fails.
-fn tell(notes: &[String]) {
+pub fn tell(notes: &[String]) {
     for note in notes {
         let _ = writeln!(stderr(), "note: {note}");
     }

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use hadal::convert::for_gguf;
 use hadal::engine::Engine;
 use hadal::eval::Windows;
 use hadal::eval::kl::Divergences;
 use hadal::eval::perplexity::Losses;
-use hadal::file::{Weights, output};
-use hadal::quantize::{Plan, Recipe as Mixture, Rotation, SEED_KEY, Settings};
+use hadal::file::{self, Weights};
+use hadal::quantize::{Method, Plan, Recipe as Mixture, Settings};
 use hadal::tokenizer::Special;
 use hadal::{Error, Options};
 
@@ -76,16 +75,13 @@ pub struct RecipeArgs {
 /// Runs all steps. Stopped, it goes on at the tensor where it was.
 pub fn recipe(arguments: &RecipeArgs) -> anyhow::Result<()> {
     let start = Instant::now();
-    let rotated = arguments.output.with_extension("rotated.gguf");
-    // One that is there was made by an earlier run, which was stopped later.
-    if !rotated.exists() || Weights::open(&rotated)?.metadata.u32(SEED_KEY)? != Some(arguments.seed) {
-        arguments.rotate(&rotated)?;
-    }
+    let RecipeArgs { source, seed, output, threads, .. } = arguments;
+    let rotated = quantize::rotated(source, *seed, output, *threads, true)?;
     arguments.encode(&rotated)?;
     let made = start.elapsed();
     let figures = arguments.measure()?;
     let page = arguments.page(&figures, made)?;
-    output::write(&arguments.output.with_extension("md"), page.as_bytes())?;
+    file::output::write(&arguments.output.with_extension("md"), page.as_bytes())?;
     std::fs::remove_file(&rotated).map_err(|error| Error::io(&rotated, error))?;
     Ok(stdout().write_all(page.as_bytes())?)
 }
@@ -97,24 +93,19 @@ struct Figures {
 }
 
 impl RecipeArgs {
-    /// The source with rotations in its weights, in f32.
-    fn rotate(&self, target: &Path) -> anyhow::Result<()> {
-        let mut weights = for_gguf(self.source.weights()?)?;
-        let rotation = Rotation::new(&mut weights, self.seed)?;
-        let mut plan = Plan::new(&weights, &Settings::new(Mixture::by_name("f32")), None)?;
-        plan.rotation = Some(&rotation);
-        quantize::make(&plan, target, self.threads, true)
-    }
-
     fn encode(&self, rotated: &Path) -> anyhow::Result<()> {
-        let hessians = calibrate::hessians(rotated, &self.calibration, self.windows, self.threads)?;
         let weights = Weights::open(rotated)?;
         let recipe = self.name;
         let settings =
             Settings { target_bpw: recipe.target_bpw, ..Settings::new(Mixture::by_name(recipe.mixture)) };
-        let mut plan = Plan::new(&weights, &settings, None)?;
-        plan.heed(&hessians, &format!("{}, {} windows", self.calibration.display(), self.windows));
-        quantize::make(&plan, &self.output, self.threads, true)
+        let plan = Plan::new(&weights, &settings, None)?;
+        let text = calibrate::Text {
+            method: Method::Ldlq,
+            path: &self.calibration,
+            windows: self.windows,
+            threads: self.threads,
+        };
+        quantize::make_calibrated(&weights, plan, text, &self.output, true)
     }
 
     fn measure(&self) -> anyhow::Result<Figures> {

@@ -4,7 +4,7 @@ use hadal::Error;
 use hadal::cache::{CacheType, Kind};
 use hadal::engine::{Device, GpuLayers};
 use hadal::quant::{FORMATS, Format};
-use hadal::quantize::{NamePattern, RECIPES, Recipe};
+use hadal::quantize::{Method, NamePattern, RECIPES, Recipe};
 use hadal::simd::Isa;
 
 /// A whole number of at least 1.
@@ -143,6 +143,20 @@ pub fn named_recipe(text: &str) -> Result<super::recipe::Recipe, String> {
         .find(|recipe| recipe.name == text)
         .copied()
         .ok_or_else(|| format!("must be one of {}", names()))
+}
+
+/// How errors are made up for, if they are. Named, because clap takes `Option<Method>` for a flag that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Feedback(pub Option<Method>);
+
+/// rtn, or one of the methods.
+pub fn method(text: &str) -> Result<Feedback, String> {
+    match text {
+        "rtn" => Ok(Feedback(None)),
+        "ldlq" => Ok(Feedback(Some(Method::Ldlq))),
+        "gptq" => Ok(Feedback(Some(Method::Gptq))),
+        _ => Err("must be rtn, gptq or ldlq".into()),
+    }
 }
 
 /// `REGEX=TYPE`: tensors and the format that they get.

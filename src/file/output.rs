@@ -111,8 +111,16 @@ impl Output {
 /// # Errors
 /// As [`Output::create`] and [`Output::commit`].
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_all(path, &[bytes])
+}
+
+/// Writes a whole file of several parts.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_all(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let mut output = Output::create(path)?;
-    output.write_all(bytes).map_err(|error| Error::io(path, error))?;
+    parts.iter().try_for_each(|part| output.write_all(part)).map_err(|error| Error::io(path, error))?;
     output.commit()
 }
 

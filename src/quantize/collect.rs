@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
 
-use super::Hessians;
+use super::hessian::Hessians;
 use super::imatrix::{Imatrix, Sums};
 use crate::backend::cpu::Cpu;
 use crate::backend::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
@@ -38,16 +38,21 @@ impl Collector {
     }
 
     /// Looks on at `cpu`, at the products of inputs too: columns² numbers of 8 bytes for each input of matrices.
-    pub fn with_products(cpu: Cpu) -> Collector {
+    pub(super) fn with_products(cpu: Cpu) -> Collector {
         Collector { hessians: Some(Mutex::default()), ..Collector::new(cpu) }
     }
 
-    /// The products seen so far; none if they were not asked for.
-    pub fn hessians(&self) -> Hessians {
+    /// The products seen since this was last asked; none if they are not looked at.
+    pub(super) fn hessians(&self) -> Hessians {
         let hessians = self.hessians.as_ref();
         hessians.map_or_else(Hessians::default, |h| {
             std::mem::take(&mut h.lock().unwrap_or_else(PoisonError::into_inner))
         })
+    }
+
+    /// What it looks on at.
+    pub(super) fn cpu(&self) -> &Cpu {
+        &self.cpu
     }
 
     /// What was seen so far of the matrices of layers: as `llama-imatrix` does, not of the output matrix.
@@ -67,12 +72,14 @@ impl Collector {
     }
 
     /// Layers of one source share its sums.
-    fn look(&self, source: Source, layers: &[&Linear]) {
+    fn look(&self, source: Source, layers: &[&Linear]) -> Result<()> {
         if let Some(hessians) = &self.hessians {
             let names = layers.iter().map(|layer| layer.weight.name());
             let mut hessians = hessians.lock().unwrap_or_else(PoisonError::into_inner);
-            let sums = hessians.of(names, source.columns());
-            self.cpu.each_source_row(source, |row| sums.add(row));
+            let sums = hessians.shared(names, source.columns());
+            let mut rows = Vec::with_capacity(source.rows() * source.columns());
+            self.cpu.each_source_row(source, |row| rows.extend_from_slice(row));
+            sums.add(&self.cpu, &rows)?;
         }
         let mut squares = vec![0.0f64; source.columns()];
         self.cpu.each_source_row(source, |row| {
@@ -87,6 +94,7 @@ impl Collector {
             known.squares.iter_mut().zip(&squares).for_each(|(known, new)| *known += new);
             known.count += source.rows() as u64;
         }
+        Ok(())
     }
 }
 
@@ -100,7 +108,7 @@ impl Backend for Collector {
     }
 
     fn linear(&self, source: Source, layers: &[&Linear], out: &mut [Hidden]) -> Result<()> {
-        self.look(source, layers);
+        self.look(source, layers)?;
         self.cpu.linear(source, layers, out)
     }
 
@@ -111,7 +119,7 @@ impl Backend for Collector {
         layer: &Linear,
         norm: Option<&RmsNorm>,
     ) -> Result<()> {
-        self.look(source, &[layer]);
+        self.look(source, &[layer])?;
         self.cpu.add_linear(x, source, layer, norm)
     }
 

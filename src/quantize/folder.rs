@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use indexmap::IndexMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::journal::Journal;
@@ -137,6 +138,12 @@ impl<'a> Folder<'a> {
         self.parts.iter().filter(kept).map(|(name, _)| name.as_str())
     }
 
+    /// The formats of matrices that are to be made of groups, by name: what can be calibrated.
+    pub fn group_formats(&self) -> IndexMap<String, &'static Format> {
+        let groups = self.parts.iter().filter(|(_, part)| part.mode.is_some());
+        groups.map(|(_, part)| (part.name.to_owned(), self.target.matrices)).collect()
+    }
+
     /// Writes the folder `path` with `threads` threads, by default one a core; `step` is called with each tensor's name
     /// before it is made, and may stop the work with an error. Whatever ends it, [`Start::Resume`] goes on with it.
     ///
@@ -159,8 +166,8 @@ impl<'a> Folder<'a> {
         std::fs::create_dir_all(&staging).map_err(|error| Error::io(&staging, error))?;
         let mut journal = Journal::new(path, self.weights.parts.iter().map(|part| part.path.as_path()));
         let mut writer = Writer::new(&staging, self.declared()?, self.target.shard);
-        let begun = start == Start::Resume && journal.resume()? && journal.tensors() > 0;
-        if !begun || !writer.resume(self.pieces(journal.tensors()))? {
+        let begun = start == Start::Resume && journal.resume()? && journal.done() > 0;
+        if !begun || !writer.resume(self.pieces(journal.done()))? {
             journal.restart();
             clear(&staging)?;
         }
@@ -179,7 +186,7 @@ impl<'a> Folder<'a> {
         pool: &Pool,
         mut step: impl FnMut(&str) -> Result<()>,
     ) -> Result<()> {
-        for (index, (name, part)) in self.parts.iter().enumerate().skip(journal.tensors()) {
+        for (index, (name, part)) in self.parts.iter().enumerate().skip(journal.done()) {
             if let Err(stopped) = step(name) {
                 journal.write(index, || writer.sync())?;
                 return Err(stopped);
@@ -251,6 +258,11 @@ impl<'a> Folder<'a> {
         let data = part.entry.data.unshared();
         let rows = Rows { from, to: format, columns, count, importance: None, order, feedback: None };
         let error = named(part.name, columns);
+        if let Some(mode) = part.mode.filter(|_| from.name == matrices.name) {
+            // Groups that are there stay as they are.
+            let groups = Rows { to: matrices, ..rows }.encode(pool, &data).map_err(&error)?;
+            return Ok(apart(mode, matrices, floats, &groups));
+        }
         if part.less_one {
             let exact = Rows { to: &f32::FORMAT, ..rows }.encode(pool, &data).map_err(&error)?;
             let less: Vec<u8> = exact

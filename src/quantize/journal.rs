@@ -1,5 +1,6 @@
 //! What is done of a file or folder, beside it while it is written: enough to go on with the same bytes after a crash.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -24,8 +25,11 @@ struct Source {
 #[derive(Debug, Deserialize, Serialize)]
 struct Contents {
     sources: Vec<Source>,
-    /// Tensors that are on the disk.
-    tensors: usize,
+    /// What else the result depends on, by the name of the option.
+    #[serde(default)]
+    parameters: BTreeMap<String, String>,
+    /// Steps (tensors, layers) whose results are on the disk.
+    done: usize,
 }
 
 /// Entries of what was written of one target.
@@ -42,14 +46,23 @@ impl Journal {
     pub fn new<'a>(target: &Path, sources: impl Iterator<Item = &'a Path>) -> Journal {
         let mut path = output::partial(target).into_os_string();
         path.push(".journal");
-        let contents = Contents { sources: sources.map(Source::new).collect(), tensors: 0 };
-        Journal { path: path.into(), contents, due: None }
+        Journal::at(path.into(), sources, BTreeMap::new())
+    }
+
+    /// The same, kept at `path`, of a result that depends on `parameters` too.
+    pub fn at<'a>(
+        path: PathBuf,
+        sources: impl Iterator<Item = &'a Path>,
+        parameters: BTreeMap<String, String>,
+    ) -> Journal {
+        let contents = Contents { sources: sources.map(Source::new).collect(), parameters, done: 0 };
+        Journal { path, contents, due: None }
     }
 
     /// Takes over what an earlier run left; whether there was one.
     ///
     /// # Errors
-    /// [`Error::File`] if it was of another source, [`Error::Io`].
+    /// [`Error::File`] if it was of another source or other parameters, of which it names one; [`Error::Io`].
     pub fn resume(&mut self) -> Result<bool> {
         let refused = |message| Error::File { path: self.path.clone(), message };
         let text = match std::fs::read(&self.path) {
@@ -64,18 +77,24 @@ impl Journal {
             let message = "is of another source, or the source has changed: begin without --resume";
             return Err(refused(message.into()));
         }
-        self.contents.tensors = earlier.tensors;
+        for (name, value) in &self.contents.parameters {
+            let was = earlier.parameters.get(name).map_or("nothing", String::as_str);
+            if was != value {
+                return Err(refused(format!("{name} was {was}, and is {value} now: begin without --resume")));
+            }
+        }
+        self.contents.done = earlier.done;
         Ok(true)
     }
 
     /// Forgets what an earlier run left.
     pub fn restart(&mut self) {
-        self.contents.tensors = 0;
+        self.contents.done = 0;
     }
 
-    /// Tensors that are on the disk.
-    pub fn tensors(&self) -> usize {
-        self.contents.tensors
+    /// Steps whose results are on the disk.
+    pub fn done(&self) -> usize {
+        self.contents.done
     }
 
     /// Whether it is time for an entry.
@@ -83,11 +102,11 @@ impl Journal {
         self.due.is_none_or(|due| Instant::now() >= due)
     }
 
-    /// Makes an entry, after `sync` has brought `tensors` tensors to the disk: none may say more than what is there.
-    pub fn write(&mut self, tensors: usize, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Makes an entry, after `sync` has brought what `done` steps made to the disk: none may say more than what is there.
+    pub fn write(&mut self, done: usize, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let start = Instant::now();
         sync()?;
-        self.contents.tensors = tensors;
+        self.contents.done = done;
         let text = serde_json::to_vec(&self.contents).expect("paths and numbers, of which JSON has all");
         output::write(&self.path, &text)?;
         self.due = Some(Instant::now() + INTERVAL.max(start.elapsed() * PAUSE));

@@ -1,7 +1,11 @@
 //! Which tensor becomes what.
 
+use indexmap::IndexMap;
+
 use super::recipe::{self, Case, Recipe, Role};
-use super::{Hessians, Imatrix, QUANTIZATION_VERSION, Rotation, Settings, allocate, imatrix as importance};
+use super::{
+    Calibration, Imatrix, QUANTIZATION_VERSION, Rotation, Settings, allocate, imatrix as importance,
+};
 use crate::error::{Error, Result};
 use crate::file::gguf::Declared;
 use crate::file::{Entry, Metadata, Value, Weights, gguf};
@@ -45,8 +49,6 @@ pub struct Plan<'a> {
     pub imatrix: Option<&'a Imatrix>,
     /// How tensors are turned before they are encoded.
     pub rotation: Option<&'a Rotation>,
-    /// What matrices read, to make up for the errors of their columns.
-    pub hessians: Option<&'a Hessians>,
     /// What becomes of each tensor, in file order.
     pub conversions: Vec<Conversion>,
     /// What will be written.
@@ -89,7 +91,7 @@ impl<'a> Plan<'a> {
             parts: vec![tensors.len()],
             tensors,
         };
-        Ok(Plan { weights, imatrix, rotation: None, hessians: None, conversions, file })
+        Ok(Plan { weights, imatrix, rotation: None, conversions, file })
     }
 
     /// Cuts the file where the source is cut.
@@ -101,12 +103,27 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Makes up for errors by what matrices read of `calibration`, and says so in the file.
-    pub fn heed(&mut self, hessians: &'a Hessians, calibration: &str) {
-        self.hessians = Some(hessians);
+    /// The formats of matrices that are to be made of blocks, by name: what can be calibrated.
+    pub fn block_formats(&self) -> IndexMap<String, &'static Format> {
+        let blocks = |conversion: &Conversion| {
+            Some((conversion.name.clone(), conversion.to.filter(|to| to.block_len > 1)?))
+        };
+        self.conversions.iter().filter_map(blocks).collect()
+    }
+
+    /// Takes what `calibration` made instead of making it: `made` is the source with other tensors. The file says so, and whoever
+    /// resumes it finds out if that was another text.
+    pub fn take(&mut self, made: &'a Weights, calibration: &Calibration) {
+        self.weights = made;
+        for conversion in &mut self.conversions {
+            let format = made.tensors.get(&conversion.name).and_then(|entry| entry.format);
+            conversion.to = conversion.to.filter(|to| format.is_none_or(|format| format.name != to.name));
+        }
+        let Calibration { method, text, windows, .. } = calibration;
         let metadata = &mut self.file.metadata;
-        metadata.set("hadal.quantize.method", Value::String("ldlq".into()));
-        metadata.set("hadal.quantize.calibration", Value::String(calibration.into()));
+        metadata.set("hadal.quantize.method", Value::String(method.name().into()));
+        let text = format!("{text}, {} windows", windows.len());
+        metadata.set("hadal.quantize.calibration", Value::String(text));
     }
 
     /// Weights of all tensors.

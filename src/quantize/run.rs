@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use super::feedback::Feedback;
 use super::journal::Journal;
-use super::ldlq::Feedback;
 use super::{Conversion, Plan};
 use crate::backend::cpu::pool::Pool;
 use crate::convert::RowOrder;
@@ -48,7 +48,7 @@ impl<'a> Run<'a> {
         let mut journal = Journal::new(&plan.file.paths(path)[0], parts.chain(imatrix));
         let mut resumed = None;
         if start == Start::Resume && journal.resume()? {
-            resumed = Writer::resume(path, &plan.file, journal.tensors())?;
+            resumed = Writer::resume(path, &plan.file, journal.done())?;
         }
         let mut writer = match resumed {
             Some(writer) => writer,
@@ -126,7 +126,6 @@ fn convert<'a>(pool: &Pool, plan: &Plan, entry: &'a Entry, conversion: &Conversi
         ([_], Some(_)) => 1,
         (shape, _) => shape.last().copied().unwrap_or(1),
     };
-    let feedback = plan.hessians.and_then(|hessians| hessians.feedback(name, to.block_len));
     let rows = Rows {
         from,
         to,
@@ -134,7 +133,7 @@ fn convert<'a>(pool: &Pool, plan: &Plan, entry: &'a Entry, conversion: &Conversi
         count: conversion.weights() as usize / columns.max(1),
         importance: plan.imatrix.and_then(|imatrix| imatrix.columns(name)),
         order,
-        feedback: feedback.as_ref(),
+        feedback: None,
     };
     // What is put together for this is gone behind it.
     let data = entry.data.unshared();
@@ -142,7 +141,7 @@ fn convert<'a>(pool: &Pool, plan: &Plan, entry: &'a Entry, conversion: &Conversi
         None => rows.encode(pool, &data),
         Some((rotation, fold)) => {
             let norm = fold.norm.map(|norm| norm_weights(plan, name, norm)).transpose()?;
-            let decoded = Rows { to: &f32::FORMAT, importance: None, feedback: None, ..rows };
+            let decoded = Rows { to: &f32::FORMAT, importance: None, ..rows };
             let mut bytes = decoded.encode(pool, &data).map_err(named(name, columns))?;
             let mut values = vec![0.0; conversion.weights() as usize];
             f32::FORMAT.decode(&bytes, &mut values)?;
