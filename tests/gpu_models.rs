@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::gpu::{Counts, Device, Gpu, adapters, is_hardware};
+use hadal::backend::gpu::{Counts, Device, Gpu, Reach, adapters, is_hardware};
 use hadal::backend::{Backend, Hidden};
 use hadal::cache::{CacheType, KvCache};
 use hadal::engine;
@@ -124,7 +124,7 @@ fn every_architecture_on_every_length_of_prompt() {
     let cpu = Cpu::new(Some(2), None, Activations::Quantized).unwrap();
     let tokens: Vec<u32> = (0..600u32).map(|i| i * i % 61).collect();
     for adapter in if has_adapter() { adapters() } else { vec![] } {
-        let gpu = Gpu::new(Device::open(&adapter, true).unwrap().into(), Activations::Quantized);
+        let gpu = Gpu::new(Device::open(&adapter, Reach::Floor).unwrap().into(), Activations::Quantized);
         for (architecture, format, hidden) in
             [("gemma3", "q4_0", 64), ("qwen2", "f16", 64), ("qwen3", "q8_0", 64)]
         {
@@ -218,7 +218,7 @@ fn the_best_of_a_row() {
     };
     let mut random = fastrand::Rng::with_seed(3);
     for adapter in if has_adapter() { adapters() } else { vec![] } {
-        let gpu = Gpu::new(Device::open(&adapter, true).unwrap().into(), Activations::Quantized);
+        let gpu = Gpu::new(Device::open(&adapter, Reach::Floor).unwrap().into(), Activations::Quantized);
         for (columns, counts) in [
             (1, vec![1]),
             (37, vec![40]),

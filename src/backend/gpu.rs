@@ -14,7 +14,7 @@ use crate::cache::{LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
-pub use device::{Device, adapters, find_adapters, floor_asked, is_hardware};
+pub use device::{Device, Reach, adapters, cooperative_tile, find_adapters, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
 pub use pipelines::CompileStats;

@@ -17,8 +17,8 @@ mod codes;
 mod stored;
 mod translate;
 
-/// Flag sets that exclude each other, and what stands beside them.
-fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
+/// Flag sets that exclude each other, and what stands beside them and the flags `beyond` the floor.
+fn flag_sets(kernel: &Kernel, beyond: &[&str]) -> Vec<Vec<&'static str>> {
     let cross = |groups: &[&[&'static str]]| {
         groups.iter().fold(vec![vec![]], |sets: Vec<Vec<_>>, group| {
             let with = |set: &Vec<&'static str>, flag: &&'static str| {
@@ -30,6 +30,10 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
         })
     };
     let source: &[&str] = &["", "NORMED", "SILU", "GELU"];
+    if beyond.contains(&"COOPERATIVE") {
+        let products = || cross(&[&["INT8"], &["", "SIXTEEN"], &["", "BIAS"], &["", "ADD"]]);
+        return if kernel.name == "matmul" { products() } else { vec![] };
+    }
     match kernel.name {
         "matvec" => {
             let mut sets = cross(&[&["", "CODES"], source, &["", "BIAS"], &["", "ADD"]]);
@@ -97,7 +101,7 @@ fn each_permutation(
     mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>),
 ) {
     for kernel in KERNELS {
-        for (flags, cache) in flag_sets(kernel)
+        for (flags, cache) in flag_sets(kernel, beyond)
             .iter()
             .flat_map(|flags| caches(kernel).into_iter().map(move |cache| (flags, cache)))
         {
@@ -145,10 +149,12 @@ fn every_permutation_is_valid_and_translated() {
 #[test]
 fn interfaces_are_as_they_were() {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
-    each_permutation(&[], |_, _, module| {
-        let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
-        *found.entry(interface).or_default() += 1;
-    });
+    for (beyond, note) in [(&[][..], ""), (&["COOPERATIVE"], " by cooperative matrices")] {
+        each_permutation(beyond, |_, _, module| {
+            let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
+            *found.entry(interface + note).or_default() += 1;
+        });
+    }
     let lines: Vec<_> = found.iter().map(|(interface, count)| format!("{interface} ({count})")).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::cpu::{Activations, Cpu};
-use crate::backend::gpu::{Device, Gpu, Rows, adapters};
+use crate::backend::gpu::{Device, Gpu, Reach, Rows, adapters};
 use crate::backend::{Backend, Heads, Hidden, Rotation};
 use crate::cache::{CacheType, KvCache, LayerShape, LayerState};
 
@@ -73,10 +73,10 @@ fn append_all(ops: &dyn Backend, cache: &mut KvCache, dim: usize, most: usize) {
 #[test]
 fn rows_are_those_of_the_cpu() {
     let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
-    let open = |floor| {
-        adapters().iter().map(|adapter| Device::open(adapter, floor).expect("a device").into()).collect()
+    let open = |reach| {
+        adapters().iter().map(|adapter| Device::open(adapter, reach).expect("a device").into()).collect()
     };
-    let (floor, native): (Vec<Arc<Device>>, Vec<_>) = (open(true), open(false));
+    let (floor, native): (Vec<Arc<Device>>, Vec<_>) = (open(Reach::Floor), open(Reach::Adapter));
     let more = ["turbo4/turbo5", "turbo5/turbo2", "turbo2/turbo8"].map(|kind| kind.parse().expect("a kind"));
     for kind in CacheType::all().chain(more) {
         // Kernels are compiled for each size, which takes a software device some seconds.
