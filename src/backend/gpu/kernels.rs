@@ -44,6 +44,7 @@ kernels! {
     MATMUL "matmul"
     NORM_ADD "norm_add"
     APPEND "append"
+    CONVERT "convert"
     ATTENTION "attention"
     COMBINE "combine"
     SOFTCAP "softcap"

@@ -95,25 +95,44 @@ fn with_cache(mut permutation: Permutation, kernel: &Kernel, cache: Option<&Laye
     permutation
 }
 
+/// Each kind of row made of halves, and halves of each.
+fn conversions() -> Vec<Permutation> {
+    let half = CacheType::F16.stores()[0];
+    let stores = KINDS.iter().flat_map(|kind| [kind.keys, kind.values]).flatten();
+    let both = stores.flat_map(|store| [(half, store), (store, half)]);
+    both.map(|(from, to)| DeviceCache::conversion(from, to, 64).expect("heads that fit")).collect()
+}
+
+fn permutations(kernel: &Kernel, beyond: &[&'static str]) -> Vec<Permutation> {
+    let mut found = Vec::new();
+    for flags in flag_sets(kernel, beyond) {
+        if kernel.name == "convert" {
+            found.extend(conversions());
+            continue;
+        }
+        for cache in caches(kernel) {
+            for quant in formats(kernel, &flags) {
+                let flags = flags.clone();
+                let permutation =
+                    Permutation { quant, flags, consts: consts(quant), ..Permutation::default() };
+                found.push(with_cache(permutation, kernel, cache.as_ref()));
+            }
+        }
+    }
+    found.iter_mut().for_each(|permutation| permutation.flags.extend(beyond));
+    found
+}
+
 /// Every permutation, with flags beyond the floor or without, and what naga makes of it.
 fn each_permutation(
     beyond: &[&'static str],
     mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>),
 ) {
     for kernel in KERNELS {
-        for (flags, cache) in flag_sets(kernel, beyond)
-            .iter()
-            .flat_map(|flags| caches(kernel).into_iter().map(move |cache| (flags, cache)))
-        {
-            for quant in formats(kernel, flags) {
-                let flags = [&flags[..], beyond].concat();
-                let permutation =
-                    Permutation { quant, flags, consts: consts(quant), ..Permutation::default() };
-                let permutation = with_cache(permutation, kernel, cache.as_ref());
-                let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
-                let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
-                check(kernel, &permutation, composed.and_then(parse));
-            }
+        for permutation in permutations(kernel, beyond) {
+            let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
+            let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
+            check(kernel, &permutation, composed.and_then(parse));
         }
     }
 }

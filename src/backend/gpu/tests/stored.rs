@@ -99,6 +99,46 @@ fn rows_in_several_parts_are_those_of_the_cpu() {
     }
 }
 
+/// Rows that were dense, or of codes that both decode alike, become what they become on the CPU: on devices with all they
+/// have, at the floor, and with parts of other sizes before and after.
+#[test]
+fn converted_rows_are_those_of_the_cpu() {
+    let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
+    let cut = |adapter| Device::open_with_bindings(adapter, 4096);
+    for adapter in &adapters() {
+        let cut: Arc<Device> = cut(adapter).expect("a device").into();
+        let native: Arc<Device> = Device::open(adapter, Reach::Adapter).expect("a device").into();
+        for kind in CacheType::all() {
+            convert(&cpu, &cut, CacheType::F16, kind, 64);
+        }
+        for kind in
+            ["f32", "q8_0", "turbo:k4v2", "q4_0:rot/affine4"].map(|kind| kind.parse().expect("a kind"))
+        {
+            convert(&cpu, &native, CacheType::F32, kind, 128);
+            convert(&cpu, &native, "q8_0/bf16".parse().expect("a kind"), kind, 128);
+        }
+    }
+}
+
+fn convert(cpu: &Cpu, device: &Arc<Device>, from: CacheType, to: CacheType, dim: usize) {
+    let shape = LayerShape { heads: HEADS, dim, window: None };
+    let gpu = Gpu::new(Arc::clone(device), Activations::Float);
+    let convert = |ops: &dyn Backend| {
+        let mut cache = KvCache::new(&[shape], from, CAPACITY).expect("a cache");
+        append_all(ops, &mut cache, dim, 2);
+        let before = ops.stored(&cache.layers()[0]).expect("rows");
+        cache.convert(to, |_, layer| ops.convert(layer, to)).expect("heads that fit");
+        assert_eq!((cache.kind(), cache.layers()[0].kind()), (to, to));
+        (before, ops.stored(&cache.layers()[0]).expect("rows"))
+    };
+    let ((same_before, found), (before, expected)) = (convert(&gpu), convert(cpu));
+    let what = format!("{from} to {to}, heads of {dim}, on {}", device.name());
+    assert!(same_before == before, "{what}: other rows to begin with");
+    assert_eq!((found.first, found.len), (expected.first, expected.len), "{what}");
+    same(&format!("keys of {what}"), &found.keys, &expected.keys);
+    same(&format!("values of {what}"), &found.values, &expected.values);
+}
+
 fn check(cpu: &Cpu, devices: &[Arc<Device>], kind: CacheType, dim: usize, most: usize) {
     let shape = LayerShape { heads: HEADS, dim, window: None };
     let Ok(mut expected) = KvCache::new(&[shape], kind, CAPACITY) else {
