@@ -66,7 +66,7 @@ fn consts(quant: Option<&str>) -> Vec<(&'static str, u32)> {
     let sizes =
         [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64), ("INPUT", input), ("EACH", 48)];
     let heads = [("HEADS", 6), ("KV_HEADS", 2), ("PAIRS", 32), ("CAPACITY", 512), ("WORKGROUP", WORKGROUP)];
-    let tiles = [("QUERIES", 8), ("KEYS", 32)];
+    let tiles = [("QUERIES", 8), ("KEYS", 32), ("LOADED", 16)];
     sizes.into_iter().chain(heads).chain(tiles).collect()
 }
 
