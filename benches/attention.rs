@@ -33,8 +33,8 @@ fn main() {
     table("CPU", &cpu, &contexts, &kinds, &|| ());
     #[cfg(feature = "gpu")]
     for adapter in hadal::backend::gpu::adapters() {
-        use hadal::backend::gpu::{Device, Gpu};
-        let gpu = Gpu::new(Device::open(&adapter, false).unwrap().into(), Activations::Quantized);
+        use hadal::backend::gpu::{Device, Gpu, Reach};
+        let gpu = Gpu::new(Device::open(&adapter, Reach::Adapter).unwrap().into(), Activations::Quantized);
         table(gpu.name(), &gpu, &contexts, &kinds, &|| gpu.finish().unwrap());
     }
 }

@@ -4,7 +4,7 @@
 //! ([`Source`]), what it writes is added to the residual on the way out, and matrices of one source are one operation. A
 //! decoder layer takes six.
 
-use crate::cache::{LayerCache, LayerState};
+use crate::cache::{CacheType, LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 
@@ -202,6 +202,12 @@ pub trait Backend: Send + Sync + std::fmt::Debug {
     fn store(&self, cache: &mut LayerCache, state: &LayerState<&[u8]>) -> Result<()> {
         cache.restore(state)
     }
+
+    /// Stores what `cache` holds of what this backend appended as `kind` from now on.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for heads that can't be stored so, or if there is no memory; then nothing has changed.
+    fn convert(&self, cache: &mut LayerCache, kind: CacheType) -> Result<()>;
 
     /// Causal attention of `query` (rows at `at`, already in the cache) over the cache.
     fn attention(

@@ -159,7 +159,7 @@ impl KvCache {
             let message = format!("{} layers in a cache of {}", snapshot.layers.len(), self.layers.len());
             return Err(Error::Numeric(message));
         }
-        self.convert(isa, snapshot.kind)?;
+        self.convert(snapshot.kind, |_, layer| layer.convert(isa, snapshot.kind))?;
         for (index, (layer, state)) in self.layers.iter_mut().zip(&snapshot.layers).enumerate() {
             let LayerState { first, len, ref keys, ref values } = *state;
             if let Err(error) = store(index, layer, &LayerState { first, len, keys, values }) {
@@ -170,14 +170,18 @@ impl KvCache {
         Ok(())
     }
 
-    /// Stores what is here as `kind` from now on, layer by layer, so that the old rows of one layer only are in memory
-    /// beside the new ones. Tokens that follow are stored so too.
+    /// Stores what is here as `kind` from now on, layer by layer by `convert`, so that the old rows of one layer only are in
+    /// memory beside the new ones: a device may hold them. Tokens that follow are stored so too.
     ///
     /// # Errors
-    /// As [`KvCache::new`]; layers before the one that failed are converted, and all are whole.
-    pub fn convert(&mut self, isa: Isa, kind: CacheType) -> Result<()> {
-        for layer in &mut self.layers {
-            layer.convert(isa, kind)?;
+    /// Those of `convert`; layers before the one that failed are converted, and all are whole.
+    pub fn convert(
+        &mut self,
+        kind: CacheType,
+        convert: impl Fn(usize, &mut LayerCache) -> Result<()>,
+    ) -> Result<()> {
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            convert(index, layer)?;
         }
         self.kind = kind;
         Ok(())
@@ -387,7 +391,23 @@ impl LayerCache {
         Ok(())
     }
 
-    fn convert(&mut self, isa: Isa, kind: CacheType) -> Result<()> {
+    /// The same positions stored as `kind` by a device, which does not hold their rows yet.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`].
+    pub fn elsewhere(&self, kind: CacheType) -> Result<LayerCache> {
+        let &LayerCache { shape, capacity, first, len, .. } = self;
+        let kind = shape.kind(kind);
+        let [keys, values] = kind.stores();
+        let (keys, values) = (Rows::new(keys, shape, capacity)?, Rows::new(values, shape, capacity)?);
+        Ok(LayerCache { shape, kind, capacity, first, len, keys, values, slot: Slot::default() })
+    }
+
+    /// Stores the rows that are here as `kind` from now on.
+    ///
+    /// # Errors
+    /// As [`KvCache::new`]; then nothing has changed.
+    pub fn convert(&mut self, isa: Isa, kind: CacheType) -> Result<()> {
         let kind = self.shape.kind(kind);
         let [keys, values] = kind.stores();
         let keys = self.keys.convert(isa, keys, self.shape, self.capacity)?;

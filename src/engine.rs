@@ -289,12 +289,10 @@ impl Engine {
     /// Stores what the cache holds as `kind` from now on, as the tokens that follow.
     ///
     /// # Errors
-    /// [`Error::Option`] for heads that can't be stored so; [`Error::Unsupported`] if a GPU holds the cache.
+    /// [`Error::Option`] for heads that can't be stored so; what a GPU says that holds it.
     pub fn convert_cache(&mut self, kind: CacheType) -> Result<()> {
-        if self.gpu.is_some() && !self.cache.is_empty() {
-            return Err(Error::unsupported("converting the cache of the device", self.device(), ""));
-        }
-        self.cache.convert(self.cpu.isa(), kind)?;
+        let (gpu, cpu) = (self.gpu.as_ref(), &self.cpu);
+        self.cache.convert(kind, |index, layer| of_layer(gpu, cpu, index).convert(layer, kind))?;
         self.info.set_cache(&self.cache);
         Ok(())
     }

@@ -13,7 +13,7 @@
 use std::path::Path;
 
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::gpu::{Counts, Device, Gpu, adapters, is_hardware};
+use hadal::backend::gpu::{Counts, Device, Gpu, Reach, adapters, is_hardware};
 use hadal::backend::{Backend, Hidden};
 use hadal::cache::{CacheType, KvCache};
 use hadal::engine;
@@ -124,7 +124,7 @@ fn every_architecture_on_every_length_of_prompt() {
     let cpu = Cpu::new(Some(2), None, Activations::Quantized).unwrap();
     let tokens: Vec<u32> = (0..600u32).map(|i| i * i % 61).collect();
     for adapter in if has_adapter() { adapters() } else { vec![] } {
-        let gpu = Gpu::new(Device::open(&adapter, true).unwrap().into(), Activations::Quantized);
+        let gpu = Gpu::new(Device::open(&adapter, Reach::Floor).unwrap().into(), Activations::Quantized);
         for (architecture, format, hidden) in
             [("gemma3", "q4_0", 64), ("qwen2", "f16", 64), ("qwen3", "q8_0", 64)]
         {
@@ -195,6 +195,33 @@ fn sessions_of_a_device_go_on() {
     }
 }
 
+/// Behind a prompt, where the device holds it: as the CPU's is, and what follows is close to what a cache gives that was of
+/// that kind from the beginning.
+#[test]
+fn caches_of_a_device_are_converted() {
+    if !has_adapter() {
+        return;
+    }
+    let open = |device, kv| Engine::embedded(&Options { device, cache: kv, ..Options::default() }).unwrap();
+    let gpu = || engine::Device::Gpu(None);
+    let tokens: Vec<u32> = (0..70).map(|i| 3 + i * 7 % 500).collect();
+    for (from, kind) in [("f16", "turbo"), ("f32", "q8_0/q4_0:rot"), ("f16", "f32"), ("turbo", "f16")] {
+        let [from, kind]: [CacheType; 2] = [from, kind].map(|kind| kind.parse().unwrap());
+        let mut engines = [open(engine::Device::Cpu, from), open(gpu(), from), open(gpu(), kind)];
+        for engine in &mut engines {
+            engine.prefill(&tokens).unwrap();
+            engine.convert_cache(kind).unwrap();
+            assert_eq!((engine.info().cache, engine.position()), (kind, 70));
+        }
+        for token in [9, 200, 31] {
+            let [expected, found, others] =
+                engines.each_mut().map(|engine| engine.step(token).unwrap().to_vec());
+            compare(&format!("{from} to {kind}"), &found, &expected);
+            compare(&format!("{from} to {kind} from the beginning"), &found, &others);
+        }
+    }
+}
+
 #[test]
 fn real_models_give_the_tokens_of_the_cpu() {
     let cases: [(&str, usize, &[usize]); 3] =
@@ -218,7 +245,7 @@ fn the_best_of_a_row() {
     };
     let mut random = fastrand::Rng::with_seed(3);
     for adapter in if has_adapter() { adapters() } else { vec![] } {
-        let gpu = Gpu::new(Device::open(&adapter, true).unwrap().into(), Activations::Quantized);
+        let gpu = Gpu::new(Device::open(&adapter, Reach::Floor).unwrap().into(), Activations::Quantized);
         for (columns, counts) in [
             (1, vec![1]),
             (37, vec![40]),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hadal::backend::Backend;
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::gpu::{Device, Gpu};
+use hadal::backend::gpu::{Device, Gpu, Reach};
 use hadal::cache::{CacheType, KvCache};
 use hadal::engine::{Engine, GpuLayers, Options};
 use hadal::file::Weights;
@@ -97,12 +97,12 @@ fn a_budget_is_kept() {
     let story = story();
     for adapter in found() {
         // A device that no other test uses at the same time.
-        let device = Arc::new(Device::open(adapter, true).unwrap());
+        let device = Arc::new(Device::open(adapter, Reach::Floor).unwrap());
         let all = austen(&device, GpuLayers::All).unwrap();
         // Too little for all of it.
         let budget = device.memory_used() / 4 * 3;
         drop(all);
-        let limited = |bytes| Arc::new(Device::open(adapter, true).unwrap().with_memory(bytes));
+        let limited = |bytes| Arc::new(Device::open(adapter, Reach::Floor).unwrap().with_memory(bytes));
         let device = limited(budget);
         let mut engine = austen(&device, GpuLayers::Auto).unwrap();
         assert!((1..5).contains(&engine.gpu_layers()), "{} layers", engine.gpu_layers());
@@ -123,7 +123,7 @@ fn a_budget_is_kept() {
 #[test]
 fn memory_does_not_grow() {
     for adapter in found() {
-        let device = &Arc::new(Device::open(adapter, true).unwrap());
+        let device = &Arc::new(Device::open(adapter, Reach::Floor).unwrap());
         let mut engine = austen(device, GpuLayers::All).unwrap();
         let mut after = Vec::new();
         for index in 0..1000 {

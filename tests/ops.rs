@@ -10,7 +10,8 @@
 use std::sync::{Arc, LazyLock};
 
 use hadal::backend::cpu::{Activations, Cpu};
-use hadal::backend::gpu::{Device, Gpu};
+use hadal::backend::gpu::check::{self, Check};
+use hadal::backend::gpu::{Device, Gpu, Reach, cooperative_tile};
 use hadal::backend::{AttentionShape, Backend, Gate, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
 use hadal::cache::{CacheType, KvCache, LayerShape};
 use hadal::quant::{FORMATS, Format};
@@ -37,15 +38,15 @@ const PACKED_CACHE: f64 = 1e-6;
 /// An adapter, opened once a process so that pipelines are compiled once.
 struct Opened {
     device: Arc<Device>,
-    /// No more than WebGPU's floor.
-    floor: bool,
+    reach: Reach,
 }
 
 fn devices() -> &'static [Opened] {
     static DEVICES: LazyLock<Vec<Opened>> = LazyLock::new(|| {
-        let both = gpu::found().iter().flat_map(|adapter| [(adapter, true), (adapter, false)]);
+        let reaches = [Reach::Floor, Reach::Adapter];
+        let both = gpu::found().iter().flat_map(|adapter| reaches.map(|reach| (adapter, reach)));
         let open =
-            |(adapter, floor)| Opened { device: Arc::new(Device::open(adapter, floor).unwrap()), floor };
+            |(adapter, reach)| Opened { device: Arc::new(Device::open(adapter, reach).unwrap()), reach };
         both.map(open).collect()
     });
     &DEVICES
@@ -53,8 +54,8 @@ fn devices() -> &'static [Opened] {
 
 /// On all devices, or on those at the floor.
 fn each_device(all: bool, activations: Activations, test: impl Fn(&Gpu, &str)) {
-    for Opened { device, floor } in devices().iter().filter(|opened| all || opened.floor) {
-        let name = format!("{} ({})", device.name(), if *floor { "floor" } else { "native" });
+    for Opened { device, reach } in devices().iter().filter(|opened| all || opened.reach == Reach::Floor) {
+        let name = format!("{} ({reach:?})", device.name());
         test(&Gpu::new(Arc::clone(device), activations), &name);
         device.check().unwrap();
     }
@@ -204,6 +205,35 @@ fn products_with_floats() {
             Case { format, shape, activations: Activations::Float, all: format == "f16" }.check();
         }
     }
+}
+
+/// Sums of a prompt's codes are the CPU's exactly, by cooperative matrices too.
+#[test]
+fn products_by_cooperative_matrices() {
+    for adapter in gpu::found() {
+        let Some(side) = cooperative_tile(adapter) else {
+            println!("skipped: {} offers no cooperative matrices of halves", adapter.get_info().name);
+            continue;
+        };
+        let device = Arc::new(Device::open(adapter, Reach::Experimental).unwrap());
+        assert!(!device.cooperative().is_empty());
+        let checks = check::self_test(&device).unwrap();
+        assert!(checks.iter().any(|check| check.family == "matmul by cooperative matrices"));
+        assert!(checks.iter().all(Check::passed), "{checks:?}");
+        // Tiles that are full and not, of tokens and of rows.
+        for format in formats() {
+            for [rows, outputs] in [[9, 33], [70, 64]] {
+                let layer = || layer(format, outputs, COLUMNS, true);
+                let x = || hidden(1, rows, COLUMNS);
+                let expected = product(&cpu(Activations::Quantized), &layer(), x());
+                let found = product(&Gpu::new(Arc::clone(&device), Activations::Quantized), &layer(), x());
+                let what = format!("{} x {rows} by {side} x {side} on {}", format.name, device.name());
+                close(&what, &found, &expected, tolerance(format, Activations::Quantized));
+            }
+        }
+        device.check().unwrap();
+    }
+    assert_eq!(gpu::complaints(), [""; 0]);
 }
 
 /// 32 of these are 4 million, where halves end at 65,504.
@@ -563,7 +593,7 @@ fn dispatches_that_are_cut() {
             let dispatches = gpu.gpu().unwrap().counts().dispatches;
             (dispatches, found.iter().map(|found| found.values().to_vec()).collect::<Vec<_>>())
         };
-        let open = || Device::open(adapter, true).unwrap();
+        let open = || Device::open(adapter, Reach::Floor).unwrap();
         let ((some, expected), (more, found)) = (run(open()), run(open().with_most_macs(1 << 16)));
         // The product takes five instead of one, attention 4 and 50 instead of one each.
         assert!(more >= some + 54, "{more} instead of {some}");

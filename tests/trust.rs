@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hadal::backend::Backend;
 use hadal::backend::cpu::Activations;
-use hadal::backend::gpu::{Adapter, Device, Gpu};
+use hadal::backend::gpu::{Adapter, Device, Gpu, Reach};
 use hadal::engine::{self, Engine, Options};
 use hadal::file::Weights;
 use hadal::template::Template;
@@ -27,7 +27,7 @@ const TEMPLATE: &str = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
 
 /// The Austen model on a device of its own, which can be lost.
 fn austen(adapter: &Adapter, device: engine::Device) -> (Arc<Device>, Engine) {
-    let opened = Arc::new(Device::open(adapter, true).unwrap());
+    let opened = Arc::new(Device::open(adapter, Reach::Floor).unwrap());
     let options = Options { device, context: Some(256), ..Options::default() };
     let weights = Weights::from_static("austen", AUSTEN).unwrap();
     let mut engine = Engine::on_device(&weights, &options, &opened).unwrap();
@@ -105,7 +105,7 @@ fn compiled_kernels_are_kept_and_damaged_files_are_not_used() {
             let entries = std::fs::read_dir(&place).into_iter().flatten();
             entries.map(|entry| entry.unwrap().path()).collect()
         };
-        let open = || Arc::new(Device::open(adapter, false).unwrap().with_pipelines_in(&place));
+        let open = || Arc::new(Device::open(adapter, Reach::Adapter).unwrap().with_pipelines_in(&place));
         let device = open();
         embed(&device);
         assert!(device.compile_stats().pipelines == 1 && !device.compile_stats().time.is_zero());
@@ -144,7 +144,11 @@ fn the_program_chooses_and_says_why() {
     let wrong = [
         (with(&["--device", "gpu:no such thing"]), vec![], "--device: no GPU like that; there is: "),
         (with(&[]), vec![("HADAL_DEVICE", "npu")], "must be cpu, gpu, gpu:NAME or auto"),
-        (with(&["--device", "gpu"]), vec![("HADAL_GPU_LIMITS", "none")], "not one of floor, adapter"),
+        (
+            with(&["--device", "gpu"]),
+            vec![("HADAL_GPU_LIMITS", "none")],
+            "not one of floor, adapter, experimental",
+        ),
         (with(&["--device", "gpu", "-ngl", "x"]), vec![], "a whole number, all or auto"),
         (with(&["--device", "gpu", "--gpu-memory", "1M"]), vec![], "no memory for "),
         (with(&["--device", "gpu", "-ngl", "all", "--gpu-memory", "1M"]), vec![], "--gpu-layers"),
@@ -163,6 +167,7 @@ fn the_program_chooses_and_says_why() {
     let expected = [
         "buffer 256 MiB, binding 128 MiB",
         "HADAL_GPU_LIMITS=floor",
+        "cooperative matrices: ",
         "self-test of attention: ok",
         "GB/s",
         "kernels",

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::hidden::Spares;
 use super::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
-use crate::cache::LayerCache;
+use crate::cache::{CacheType, LayerCache};
 use crate::error::{Error, Result};
 use crate::quant::Format;
 use crate::quant::panel::{Inputs, Multiply, Scratch};
@@ -202,6 +202,10 @@ impl Backend for Cpu {
             });
         }
         cache.append(self.isa, rows.key.values(), rows.value.values())
+    }
+
+    fn convert(&self, cache: &mut LayerCache, kind: CacheType) -> Result<()> {
+        cache.convert(self.isa, kind)
     }
 
     fn attention(

@@ -10,11 +10,11 @@ use super::cpu::Activations;
 use super::{
     AttentionShape, Backend, Heads, Hidden, Linear, MOST_TOGETHER, Pending, RmsNorm, Rotation, Source, Span,
 };
-use crate::cache::{LayerCache, LayerState};
+use crate::cache::{CacheType, LayerCache, LayerState};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, Vector};
 use compose::Permutation;
-pub use device::{Device, adapters, find_adapters, floor_asked, is_hardware};
+pub use device::{Device, Reach, adapters, cooperative_tile, find_adapters, is_hardware};
 use kernels::Kernel;
 use matrix::Matrix;
 pub use pipelines::CompileStats;
@@ -28,6 +28,7 @@ mod best;
 mod cache;
 pub mod check;
 pub mod compose;
+mod convert;
 mod device;
 pub mod kernels;
 mod matrix;
@@ -294,6 +295,10 @@ impl Backend for Gpu {
 
     fn store(&self, cache: &mut LayerCache, state: &LayerState<&[u8]>) -> Result<()> {
         self.store_rows(cache, state)
+    }
+
+    fn convert(&self, cache: &mut LayerCache, kind: CacheType) -> Result<()> {
+        self.convert_rows(cache, kind)
     }
 
     fn attention(

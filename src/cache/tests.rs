@@ -174,7 +174,8 @@ fn a_filled_cache_is_converted_in_place() {
     };
     for kind in choices() {
         let (mut converted, mut expected) = (fill(CacheType::F32), fill(kind));
-        converted.convert(Isa::detect().expect("one"), kind).expect("heads that fit");
+        let isa = Isa::detect().expect("one");
+        converted.convert(kind, |_, layer| layer.convert(isa, kind)).expect("heads that fit");
         assert_eq!((converted.kind(), converted.len()), (kind, 10));
         assert_eq!(converted.bytes(), expected.bytes(), "{kind}");
         for index in 0..2 {

@@ -71,7 +71,7 @@ fn kept(device: hadal::backend::gpu::Device) -> hadal::backend::gpu::Device {
 fn gpu(out: &mut impl Write, adapter: &hadal::backend::gpu::Adapter) -> anyhow::Result<()> {
     use std::sync::Arc;
 
-    use hadal::backend::gpu::{Device, check, floor_asked, is_hardware};
+    use hadal::backend::gpu::{Device, Reach, check, cooperative_tile, is_hardware};
 
     let info = adapter.get_info();
     let software = if is_hardware(adapter) { "" } else { "; software, used only if asked for" };
@@ -81,7 +81,14 @@ fn gpu(out: &mut impl Write, adapter: &hadal::backend::gpu::Adapter) -> anyhow::
     let names = adapter.features().iter_names().map(|(name, _)| name);
     let features: Vec<String> = names.filter(|name| useful(name)).map(str::to_lowercase).collect();
     writeln!(out, "  features: {}", features.join(" "))?;
-    let device = match Device::open(adapter, floor_asked()?) {
+    let reach = Reach::asked()?;
+    let matrices = match (cooperative_tile(adapter), reach) {
+        (None, _) => "none that kernels know".into(),
+        (Some(side), Reach::Experimental) => format!("{side} x {side}, used for prompts"),
+        (Some(side), _) => format!("{side} x {side}, used with HADAL_GPU_LIMITS=experimental"),
+    };
+    writeln!(out, "  cooperative matrices: {matrices}")?;
+    let device = match Device::open(adapter, reach) {
         Ok(device) => Arc::new(kept(device)),
         Err(error) => return Ok(writeln!(out, "  cannot be opened: {error}")?),
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::placement::{GpuLayers, Offload, Placed};
 use super::{Device, Options};
 use crate::backend::cpu::Cpu;
-use crate::backend::gpu::{self, Adapter};
+use crate::backend::gpu::{self, Adapter, Reach};
 use crate::backend::now;
 use crate::cache::KvCache;
 use crate::error::{Error, Result};
@@ -44,7 +44,8 @@ pub fn open(options: &Options) -> Result<Arc<gpu::Device>> {
 /// As [`open`].
 pub(super) async fn request(options: &Options) -> Result<Arc<gpu::Device>> {
     let adapter = adapter(&options.device).await?;
-    let mut device = gpu::Device::request(&adapter, options.gpu_floor || gpu::floor_asked()?).await?;
+    let reach = if options.gpu_floor { Reach::Floor } else { Reach::asked()? };
+    let mut device = gpu::Device::request(&adapter, reach).await?;
     device = device.with_variants(&options.gpu_variants);
     if let Some(bytes) = options.gpu_memory {
         device = device.with_memory(bytes);

@@ -9,7 +9,7 @@ use super::hessian::Hessians;
 use super::imatrix::{Imatrix, Sums};
 use crate::backend::cpu::Cpu;
 use crate::backend::{AttentionShape, Backend, Heads, Hidden, Linear, RmsNorm, Rotation, Source, Span};
-use crate::cache::LayerCache;
+use crate::cache::{CacheType, LayerCache};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -131,6 +131,10 @@ impl Backend for Collector {
         rotation: &Rotation,
     ) -> Result<()> {
         self.cpu.append(cache, rows, norms, rotation)
+    }
+
+    fn convert(&self, cache: &mut LayerCache, kind: CacheType) -> Result<()> {
+        self.cpu.convert(cache, kind)
     }
 
     fn attention(

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use hadal::backend::gpu::{Adapter, Device, adapters};
+use hadal::backend::gpu::{Adapter, Device, Reach, adapters};
 
 /// Every adapter. Without one a line is printed, except in CI, which has a software device.
 pub fn found() -> &'static [Adapter] {
@@ -22,7 +22,7 @@ pub fn found() -> &'static [Adapter] {
 /// Every adapter, opened with no more than WebGPU's floor, once a process: pipelines are compiled once.
 pub fn devices() -> &'static [Arc<Device>] {
     static DEVICES: LazyLock<Vec<Arc<Device>>> = LazyLock::new(|| {
-        found().iter().map(|adapter| Arc::new(Device::open(adapter, true).unwrap())).collect()
+        found().iter().map(|adapter| Arc::new(Device::open(adapter, Reach::Floor).unwrap())).collect()
     });
     &DEVICES
 }

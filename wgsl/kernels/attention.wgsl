@@ -1,7 +1,7 @@
 // Causal attention with an online softmax. Query rows of all heads that share a head of keys are counted together, row by
 // row; a workgroup takes QUERIES of them and goes over tiles of KEYS keys. With SPLIT, several workgroups share the keys
-// and `combine` joins what they found. Keys and values of packed formats become numbers in the workgroup's memory, a tile
-// of keys and then the same tile's values.
+// and `combine` joins what they found. Keys of packed formats are taken apart by the invocation that multiplies them, which
+// takes all queries; such values become numbers in the workgroup's memory, LOADED keys' at once.
 struct Params {
     query: u32,
     stride: u32,
@@ -60,23 +60,35 @@ const FOURS: u32 = DIM / 4u;
 const GROUPS: u32 = DIM / 32u;
 // Rows of scores, apart so that invocations of different queries meet different banks.
 const STRIDE: u32 = KEYS + 1u;
-// Queries whose scores, and whose sums, are computed at once.
+// Queries whose scores are computed at once, and how often, for all queries.
 const SCORED: u32 = WORKGROUP / KEYS;
-const SUMMED: u32 = WORKGROUP / FOURS;
-// How often, for all queries.
 const SCORE_STEPS: u32 = (QUERIES + SCORED - 1u) / SCORED;
-const SUM_STEPS: u32 = (QUERIES + SUMMED - 1u) / SUMMED;
-// Invocations that share the weights of a query, four each.
-const WEIGHERS: u32 = KEYS / 4u;
+// Invocations that share the keys among whose values they sum four dimensions, of all queries.
+const SLICES: u32 = WORKGROUP / FOURS;
+// Invocations that share the weights of a query, and of how many keys each.
+const WEIGHERS: u32 = min(KEYS / 4u, WORKGROUP / QUERIES);
+const WEIGHED: u32 = KEYS / WEIGHERS;
 // Less than any score: a key that a query does not see.
 const UNSEEN: f32 = -3.0e38;
+// Fours of dense keys, whose rows are apart as those of scores are; then of packed values; last of sums.
+#if KEYS_PACKED
+const KEY_FOURS: u32 = 0u;
+#else
+const KEY_FOURS: u32 = FOURS * (KEYS + 1u);
+#endif
+#if VALUES_PACKED
+const VALUE_FOURS: u32 = FOURS * LOADED;
+#else
+const VALUE_FOURS: u32 = 0u;
+#endif
 
 var<workgroup> queries: array<vec4<f32>, QUERIES * FOURS>;
-var<workgroup> tile: array<vec4<f32>, FOURS * (KEYS + 1u)>;
+var<workgroup> tile: array<vec4<f32>, max(WORKGROUP, max(KEY_FOURS, VALUE_FOURS))>;
 var<workgroup> scores: array<f32, QUERIES * STRIDE>;
 var<workgroup> weights: array<f32, QUERIES * STRIDE>;
 var<workgroup> factors: array<f32, QUERIES>;
 var<workgroup> highest_scores: array<f32, QUERIES>;
+var<workgroup> raised_scores: array<f32, QUERIES * WEIGHERS>;
 var<workgroup> totals: array<f32, QUERIES * WEIGHERS>;
 
 // Numbers 4 i to 4 i + 3 of all that are stored.
@@ -127,18 +139,30 @@ fn load_queries(first: u32, kv_head: u32, t: u32) {
     }
 }
 
+// Which of the queries an invocation scores next: all of them where there is a key for each invocation.
+fn scored(step: u32, t: u32) -> u32 {
+    if SCORED == 1u {
+        return step;
+    }
+    return t / KEYS + step * SCORED;
+}
+
 #if KEYS_PACKED
-fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
-    for (var i = t; i < KEYS * GROUPS; i += WORKGROUP) {
-        let slot = i / GROUPS;
-        let first = 32u * (i % GROUPS);
-        let row = row_index(kv_head, min(begin + slot, end - 1u));
-        let at = row * 4u * keys_WORDS + first / keys_BLOCK * keys_BLOCK_BYTES;
-        keys_unpack(at, first % keys_BLOCK / 32u);
-        for (var j = 0u; j < 8u; j++) {
-            tile[(first / 4u + j) * (KEYS + 1u) + slot] = keys_four(j);
+// Sums of products of the invocation's key and the queries it scores.
+fn multiply_key(kv_head: u32, begin: u32, end: u32, t: u32) -> array<f32, SCORE_STEPS> {
+    var sums: array<f32, SCORE_STEPS>;
+    let row = row_index(kv_head, min(begin + t % KEYS, end - 1u)) * 4u * keys_WORDS;
+    for (var group = 0u; group < GROUPS; group++) {
+        let first = 32u * group;
+        keys_unpack(row + first / keys_BLOCK * keys_BLOCK_BYTES, first % keys_BLOCK / 32u);
+        for (var i = 0u; i < 8u; i++) {
+            let key = keys_four(i);
+            for (var step = 0u; step < SCORE_STEPS; step++) {
+                sums[step] += dot(key, queries[min(scored(step, t), QUERIES - 1u) * FOURS + 8u * group + i]);
+            }
         }
     }
+    return sums;
 }
 #else
 fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
@@ -147,12 +171,25 @@ fn load_keys(kv_head: u32, begin: u32, end: u32, t: u32) {
         tile[(i % FOURS) * (KEYS + 1u) + i / FOURS] = keys_four(row_index(kv_head, key) * FOURS + i % FOURS);
     }
 }
+
+fn multiply_key(kv_head: u32, begin: u32, end: u32, t: u32) -> array<f32, SCORE_STEPS> {
+    load_keys(kv_head, begin, end, t);
+    workgroupBarrier();
+    var sums: array<f32, SCORE_STEPS>;
+    for (var i = 0u; i < FOURS; i++) {
+        let key = tile[i * (KEYS + 1u) + t % KEYS];
+        for (var step = 0u; step < SCORE_STEPS; step++) {
+            sums[step] += dot(key, queries[min(scored(step, t), QUERIES - 1u) * FOURS + i]);
+        }
+    }
+    return sums;
+}
 #endif
 
 #if VALUES_PACKED
-// To where the keys were.
+// Those of LOADED keys from `begin` on.
 fn load_values(kv_head: u32, begin: u32, end: u32, t: u32) {
-    for (var i = t; i < KEYS * GROUPS; i += WORKGROUP) {
+    for (var i = t; i < LOADED * GROUPS; i += WORKGROUP) {
         let slot = i / GROUPS;
         let first = 32u * (i % GROUPS);
         let row = row_index(kv_head, min(begin + slot, end - 1u));
@@ -165,18 +202,11 @@ fn load_values(kv_head: u32, begin: u32, end: u32, t: u32) {
 }
 #endif
 
-fn score_keys(first: u32, begin: u32, end: u32, t: u32) {
+fn score_keys(kv_head: u32, first: u32, begin: u32, end: u32, t: u32) {
     let slot = t % KEYS;
-    var sums: array<f32, SCORE_STEPS>;
-    for (var i = 0u; i < FOURS; i++) {
-        let key = tile[i * (KEYS + 1u) + slot];
-        for (var step = 0u; step < SCORE_STEPS; step++) {
-            let query = min(t / KEYS + step * SCORED, QUERIES - 1u);
-            sums[step] += dot(key, queries[query * FOURS + i]);
-        }
-    }
+    let sums = multiply_key(kv_head, begin, end, t);
     for (var step = 0u; step < SCORE_STEPS; step++) {
-        let query = t / KEYS + step * SCORED;
+        let query = scored(step, t);
         var score = sums[step] * params.scale;
         if params.softcap != 0.0 {
             score = params.softcap * tanh(clamp(score / params.softcap, -15.0, 15.0));
@@ -190,6 +220,31 @@ fn score_keys(first: u32, begin: u32, end: u32, t: u32) {
     }
 }
 
+// Four dimensions of what was found for a query: `index` counts rows and heads.
+fn store(query: u32, index: u32, segment: u32, dimension: u32, sum: vec4<f32>) {
+    var total = 0.0;
+    for (var i = 0u; i < WEIGHERS; i++) {
+        total += totals[query * WEIGHERS + i];
+    }
+    let highest = highest_scores[query];
+#if SPLIT
+    let place = (index * params.segments + params.first_segment + segment) * (FOURS + 1u);
+    out[place + dimension] = sum;
+    if dimension == 0u {
+        out[place + FOURS] = vec4(highest, total, 0.0, 0.0);
+    }
+#else
+#if SINKS
+    let sink = sinks[index % HEADS];
+    let raised = max(highest, sink);
+    let factor = exp(highest - raised);
+    out[index * FOURS + dimension] = sum * (factor / (total * factor + exp(sink - raised)));
+#else
+    out[index * FOURS + dimension] = sum / total;
+#endif
+#endif
+}
+
 @compute @workgroup_size(WORKGROUP)
 fn attention(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -198,6 +253,7 @@ fn attention(
     let kv_head = workgroup.x;
     let first = workgroup.y * QUERIES;
     load_queries(first, kv_head, t);
+    workgroupBarrier();
     // What the first and the last row of the workgroup see.
     let lowest = params.start + row_of(first) + 1u;
     let last = min(row_of(first + QUERIES - 1u), params.rows - 1u);
@@ -207,30 +263,34 @@ fn attention(
 
     // Of the query that this invocation weighs keys for.
     let weighed = t / WEIGHERS;
+    let own_slot = weighed * STRIDE + WEIGHED * (t % WEIGHERS);
     var highest = UNSEEN;
     var total = 0.0;
-    // Of four dimensions of the queries that it sums values for.
     let dimension = t % FOURS;
-    var sums: array<vec4<f32>, SUM_STEPS>;
+    var sums: array<vec4<f32>, QUERIES>;
     for (var at = begin; at < end; at += KEYS) {
-        load_keys(kv_head, at, end, t);
+        score_keys(kv_head, first, at, end, t);
         workgroupBarrier();
-        score_keys(first, at, end, t);
-        workgroupBarrier();
-#if VALUES_PACKED
-        load_values(kv_head, at, end, t);
-#endif
+        var own: array<f32, WEIGHED>;
         if weighed < QUERIES {
             var raised = highest;
-            for (var i = 0u; i < KEYS; i++) {
-                raised = max(raised, scores[weighed * STRIDE + i]);
+            for (var i = 0u; i < WEIGHED; i++) {
+                own[i] = scores[own_slot + i];
+                raised = max(raised, own[i]);
+            }
+            raised_scores[t] = raised;
+        }
+        workgroupBarrier();
+        if weighed < QUERIES {
+            var raised = highest;
+            for (var i = 0u; i < WEIGHERS; i++) {
+                raised = max(raised, raised_scores[weighed * WEIGHERS + i]);
             }
             let factor = exp(highest - raised);
             total *= factor;
-            for (var i = 0u; i < 4u; i++) {
-                let slot = weighed * STRIDE + 4u * (t % WEIGHERS) + i;
-                let weight = select(0.0, exp(scores[slot] - raised), scores[slot] > UNSEEN);
-                weights[slot] = weight;
+            for (var i = 0u; i < WEIGHED; i++) {
+                let weight = select(0.0, exp(own[i] - raised), own[i] > UNSEEN);
+                weights[own_slot + i] = weight;
                 total += weight;
             }
             highest = raised;
@@ -238,23 +298,31 @@ fn attention(
                 factors[weighed] = factor;
             }
         }
-        workgroupBarrier();
-        for (var step = 0u; step < SUM_STEPS; step++) {
-            sums[step] *= factors[min(t / FOURS + step * SUMMED, QUERIES - 1u)];
-        }
-        for (var i = 0u; i < min(KEYS, end - at); i++) {
+        // Values that are loaded are so before others read them; dense ones are read where they are.
+        for (var some = at; some < min(at + KEYS, end); some += LOADED) {
 #if VALUES_PACKED
-            let value = tile[i * FOURS + dimension];
-#else
-            let value = values_four(row_index(kv_head, at + i) * FOURS + dimension);
+            load_values(kv_head, some, end, t);
 #endif
-            for (var step = 0u; step < SUM_STEPS; step++) {
-                sums[step] += weights[min(t / FOURS + step * SUMMED, QUERIES - 1u) * STRIDE + i] * value;
+            workgroupBarrier();
+            if some == at {
+                for (var query = 0u; query < QUERIES; query++) {
+                    sums[query] *= factors[query];
+                }
             }
-        }
+            for (var i = t / FOURS; i < min(LOADED, end - some); i += SLICES) {
 #if VALUES_PACKED
-        workgroupBarrier();
+                let value = tile[i * FOURS + dimension];
+#else
+                let value = values_four(row_index(kv_head, some + i) * FOURS + dimension);
 #endif
+                for (var query = 0u; query < QUERIES; query++) {
+                    sums[query] += weights[query * STRIDE + some - at + i] * value;
+                }
+            }
+#if VALUES_PACKED
+            workgroupBarrier();
+#endif
+        }
     }
     if weighed < QUERIES {
         totals[t] = total;
@@ -262,34 +330,18 @@ fn attention(
             highest_scores[weighed] = highest;
         }
     }
-    workgroupBarrier();
-    for (var step = 0u; step < SUM_STEPS; step++) {
-        let query = t / FOURS + step * SUMMED;
+    for (var query = 0u; query < QUERIES; query++) {
+        workgroupBarrier();
+        tile[t] = sums[query];
+        workgroupBarrier();
         let row = row_of(first + query);
-        if t / FOURS < SUMMED && query < QUERIES && row < params.rows {
+        if t < FOURS && row < params.rows {
             let head = kv_head * SHARE + (first + query) % SHARE;
-            var sum = 0.0;
-            for (var i = 0u; i < WEIGHERS; i++) {
-                sum += totals[query * WEIGHERS + i];
+            var sum = tile[t];
+            for (var i = 1u; i < SLICES; i++) {
+                sum += tile[i * FOURS + t];
             }
-            let index = (params.first_row + row) * HEADS + head;
-            let highest = highest_scores[query];
-#if SPLIT
-            let place = (index * params.segments + params.first_segment + workgroup.z) * (FOURS + 1u);
-            out[place + dimension] = sums[step];
-            if dimension == 0u {
-                out[place + FOURS] = vec4(highest, sum, 0.0, 0.0);
-            }
-#else
-#if SINKS
-            let raised = max(highest, sinks[head]);
-            let factor = exp(highest - raised);
-            sum = sum * factor + exp(sinks[head] - raised);
-            out[index * FOURS + dimension] = sums[step] * (factor / sum);
-#else
-            out[index * FOURS + dimension] = sums[step] / sum;
-#endif
-#endif
+            store(query, (params.first_row + row) * HEADS + head, workgroup.z, t, sum);
         }
     }
 }

@@ -1,5 +1,5 @@
 // Y = W X + bias for several rows X, prepared by `prepare`. A workgroup of 8 x 8 invocations computes a tile of 32 rows
-// of W and TOKENS rows of X, 32 columns at a time.
+// of W and TOKENS rows of X, 32 columns at a time: codes (INT8), by cooperative matrices too, or numbers.
 struct Params {
     rows: u32,
     // Of workgroup 0.
@@ -33,10 +33,13 @@ const TILE_ROWS: u32 = 32u;
 const T: u32 = TOKENS / 8u;
 
 #if INT8
-var<workgroup> w_codes: array<u32, TILE_ROWS * 8u>;
+#if COOPERATIVE
+#import lib/cooperative
+#else
+#import lib/dots
+#endif
 var<workgroup> w_scales: array<vec2<f32>, TILE_ROWS>;
 var<workgroup> w_offsets: array<vec2<f32>, TILE_ROWS>;
-var<workgroup> tile_codes: array<u32, TOKENS * 8u>;
 var<workgroup> tile_numbers: array<vec4<f32>, TOKENS>;
 #else
 var<workgroup> w_values: array<vec4<f32>, TILE_ROWS * 8u>;
@@ -49,7 +52,7 @@ fn load_weights(slot: u32, row: u32, group: u32) {
     }
     for (var i = 0u; i < 8u; i++) {
 #if INT8
-        w_codes[8u * slot + i] = codes[i];
+        keep_weights(slot, i, codes[i]);
 #else
         w_values[8u * slot + i] = four(i);
 #endif
@@ -66,7 +69,7 @@ fn load_tokens(slot: u32, token: u32, group: u32) {
 #if INT8
     let at = row * GROUPS + group;
     for (var i = 0u; i < 8u; i++) {
-        tile_codes[8u * slot + i] = x_codes[8u * at + i];
+        keep_tokens(slot, i, x_codes[8u * at + i]);
     }
     tile_numbers[slot] = x_numbers[at];
 #else
@@ -81,14 +84,8 @@ fn load_tokens(slot: u32, token: u32, group: u32) {
 // Of weights in slot `r` and a token in slot `t`.
 fn dot_group(r: u32, t: u32) -> f32 {
 #if INT8
-    var first = 0;
-    var second = 0;
-    for (var i = 0u; i < 4u; i++) {
-        first += dot4I8Packed(w_codes[8u * r + i], tile_codes[8u * t + i]);
-        second += dot4I8Packed(w_codes[8u * r + i + 4u], tile_codes[8u * t + i + 4u]);
-    }
     let numbers = tile_numbers[t];
-    let products = w_scales[r] * vec2<f32>(f32(first), f32(second)) * numbers.x;
+    let products = w_scales[r] * sums_of(r, t) * numbers.x;
     let shifted = w_offsets[r] * numbers.yz;
     return products.x + products.y + shifted.x + shifted.y;
 #else
@@ -101,7 +98,14 @@ fn dot_group(r: u32, t: u32) -> f32 {
 }
 
 @compute @workgroup_size(64)
-fn matmul(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) t: u32) {
+fn matmul(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) t: u32,
+#if COOPERATIVE
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+#endif
+) {
     let first_row = params.first_row + workgroup.x * TILE_ROWS;
     let first_token = workgroup.y * TOKENS;
     // Rows and tokens of an invocation are 8 apart.
@@ -115,6 +119,10 @@ fn matmul(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation
             load_tokens(t - TILE_ROWS, first_token + t - TILE_ROWS, group);
         }
         workgroupBarrier();
+#if COOPERATIVE
+        multiply(subgroup, subgroups);
+        workgroupBarrier();
+#endif
         for (var i = 0u; i < 4u; i++) {
             for (var j = 0u; j < T; j++) {
                 sums[i * T + j] += dot_group(r + 8u * i, c + 8u * j);

@@ -154,7 +154,7 @@ fn heads_are_normalized_and_rotated_before_they_are_stored() {
     let norms = [norm(dim), RmsNorm { weight: noise(5, dim).into(), eps: 1e-6 }];
     for (threads, interleaved) in [(1, false), (3, true)] {
         let shape = crate::cache::LayerShape { heads, dim, window: None };
-        let kind = crate::cache::CacheType::F32;
+        let kind = CacheType::F32;
         let mut cache = crate::cache::KvCache::new(&[shape], kind, tokens).unwrap();
         let [query, key, value] = [1, 2, 3].map(|seed| hidden(seed, tokens, heads * dim));
         let rotation = Rotation { turns: hidden(4, tokens, 2 * pairs), interleaved };

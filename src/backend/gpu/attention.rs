@@ -8,7 +8,7 @@ use super::compose::Permutation;
 use super::record::{Buffer, Lent, Work};
 use super::{ENOUGH_WORKGROUPS, Gpu, Rows, WORKGROUP, kernels};
 use crate::backend::{AttentionShape, Heads, Hidden, RmsNorm, Rotation, Span};
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, LayerShape, Store};
 use crate::error::Result;
 
 impl Gpu {
@@ -80,7 +80,7 @@ impl Gpu {
     ) -> Result<Hidden> {
         let (stored, kv) = (self.cache(cache)?, cache.shape());
         let keys = cache.first_visible(at.start)..at.start + at.len;
-        let plan = Plan::new(kv.dim, shape.heads, kv.heads, at.len, keys.len());
+        let plan = Plan::new(cache, shape.heads, at.len, keys.len());
         let segments = plan.segments(&stored.parts_of(keys.clone()));
         let sinks = shape.sinks.map(|sinks| self.upload(bytemuck::cast_slice(sinks))).transpose()?;
         let pass = Pass {
@@ -206,6 +206,7 @@ impl Pass<'_> {
             ("CAPACITY", self.stored.rows as u32),
             ("QUERIES", plan.queries),
             ("KEYS", plan.keys),
+            ("LOADED", plan.loaded),
         ]);
         Ok(permutation)
     }
@@ -236,24 +237,36 @@ struct Plan {
     queries: u32,
     /// Of a tile.
     keys: u32,
+    /// Keys of a tile whose values are in the workgroup's memory at once.
+    loaded: u32,
     /// Keys of a segment.
     segment: u32,
 }
 
 impl Plan {
-    /// `keys`: how many some row sees. Tiles of queries and of keys fill no more than half of 16 KiB each.
-    fn new(dim: usize, heads: usize, kv_heads: usize, rows: usize, keys: usize) -> Plan {
+    /// `keys`: how many some row sees. Tiles fill no more than 16 KiB: of queries a quarter, of keys or values half, or what
+    /// the scores of a tile leave that has a key for each invocation.
+    fn new(cache: &LayerCache, heads: usize, rows: usize, keys: usize) -> Plan {
         let below = |most: usize| 1 << most.max(1).ilog2();
+        let LayerShape { dim, heads: kv_heads, .. } = cache.shape();
         let all = rows * (heads / kv_heads);
         let queries = all.next_power_of_two().min(below(1024 / dim).min(8));
-        let tile = below(2048 / dim).clamp(4, 32);
+        let workgroup = WORKGROUP.max((dim / 4).next_power_of_two() as u32);
+        let packed = |store: Store| store.format.block_len > 1;
+        let dense_tile = below(2048 / dim).clamp(4, 32);
+        let tile = if packed(cache.key_store()) { workgroup as usize } else { dense_tile };
+        // Queries, scores and weights, and what is kept of each query.
+        let taken = 4 * queries * dim + 8 * queries * (tile + 1) + 640;
+        let room = below((WORKGROUP_BYTES - taken) / (4 * dim)).min(dense_tile);
+        let loaded = if packed(cache.value_store()) { room } else { tile };
         let workgroups = kv_heads * all.div_ceil(queries);
         // Worth a second dispatch where most of the device would wait for a few workgroups.
         let wanted = (keys / LEAST_SEGMENT).min(ENOUGH_WORKGROUPS as usize / workgroups).max(1);
         Plan {
-            workgroup: WORKGROUP.max((dim / 4).next_power_of_two() as u32),
+            workgroup,
             queries: queries as u32,
             keys: tile as u32,
+            loaded: loaded as u32,
             segment: keys.div_ceil(wanted).next_multiple_of(tile) as u32,
         }
     }
@@ -273,6 +286,9 @@ impl Plan {
         parts.iter().map(|(_, keys)| self.segments_of(keys)).sum()
     }
 }
+
+/// Of a workgroup on every device.
+const WORKGROUP_BYTES: usize = 16 << 10;
 
 /// Keys of a segment below which another dispatch costs more than it saves.
 const LEAST_SEGMENT: usize = 256;

@@ -30,12 +30,12 @@ pub(super) type Part<'a> = (&'a [Arc<Buffer>; 2], Range<usize>);
 const PADDING: u64 = 8;
 
 /// Words of a row of one head.
-fn row_words(store: Store, dim: usize) -> Result<usize> {
+pub(super) fn row_words(store: Store, dim: usize) -> Result<usize> {
     Ok(store.row_bytes(dim)?.div_ceil(4))
 }
 
 /// `positions` cut where another part of `rows` rows begins.
-fn cut(positions: Range<usize>, rows: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn cut(positions: Range<usize>, rows: usize) -> impl Iterator<Item = Range<usize>> {
     let mut rest = positions;
     std::iter::from_fn(move || {
         let end = (rest.start / rows + 1).saturating_mul(rows).min(rest.end);
@@ -204,6 +204,11 @@ impl DeviceCache {
         }
         let part = |piece: Range<usize>| (&self.parts[piece.start / self.rows % count], piece);
         cut(positions, self.rows).map(part).collect()
+    }
+
+    /// The part that holds `position`.
+    pub fn part(&self, position: usize) -> &[Arc<Buffer>; 2] {
+        &self.parts[position / self.rows % self.parts.len()]
     }
 
     /// Of the signs and codebooks.

@@ -43,7 +43,11 @@ pub fn self_test(device: &Arc<Device>) -> Result<Vec<Check>> {
 async fn run(device: &Arc<Device>) -> Result<Vec<Check>> {
     let cpu = Cpu::new(Some(1), None, Activations::Quantized)?;
     let gpu = Gpu::new(Arc::clone(device), Activations::Quantized);
-    let pairs = outputs(&gpu).await?.into_iter().zip(outputs(&cpu).await?);
+    // Rows of inputs: a product with several is another kernel, with many where cooperative matrices are used.
+    let cooperative = !device.cooperative().is_empty();
+    let products = [(1, "matvec"), (5, "matmul"), (20, "matmul by cooperative matrices")];
+    let products = if cooperative { &products[..] } else { &products[..2] };
+    let pairs = outputs(&gpu, products).await?.into_iter().zip(outputs(&cpu, products).await?);
     let checks = pairs.map(|((family, found), (_, expected))| {
         let square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>();
         let both = found.values().iter().zip(expected.values());
@@ -87,12 +91,15 @@ fn norm(seed: u64) -> RmsNorm {
     RmsNorm { weight: noise(seed, HIDDEN).into(), eps: 1e-5 }
 }
 
-/// The same small decoder layer on any backend: one row, then five.
-async fn outputs(ops: &dyn Backend) -> Result<Vec<(&'static str, Hidden)>> {
+/// The same small decoder layer on any backend, for each number of rows in `products`.
+async fn outputs(
+    ops: &dyn Backend,
+    products: &[(usize, &'static str)],
+) -> Result<Vec<(&'static str, Hidden)>> {
     let mut outputs = Vec::new();
     let table = layer(1, &q8_0::FORMAT, 40, HIDDEN)?.weight;
     outputs.push(("embed", ops.fetching(ops.embed(&table, &[3, 39], 2.0)?).await?));
-    for (rows, product) in [(1, "matvec"), (5, "matmul")] {
+    for &(rows, product) in products {
         let mut x = ops.hold(Hidden::new(noise(2, rows * HIDDEN), HIDDEN))?;
         let up = [layer(3, &q8_0::FORMAT, 96, HIDDEN)?, layer(4, &q8_0::FORMAT, 96, HIDDEN)?];
         let mut out = [Hidden::empty(), Hidden::empty()];

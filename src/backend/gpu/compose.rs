@@ -26,7 +26,7 @@ pub struct Composed {
 pub struct Permutation {
     /// Name of the format's shader, where the kernel imports `quant`.
     pub quant: Option<&'static str>,
-    /// Names of the formats of keys and values, where it imports their shaders.
+    /// Names of the formats of keys and values, or of rows before and after, where it imports their shaders.
     pub cache: Option<[&'static str; 2]>,
     /// For `#if`.
     pub flags: Vec<&'static str>,
@@ -82,8 +82,8 @@ impl Composer<'_> {
     /// Imports the `folder`'s shader of what `prefix` names, with names of its own.
     fn import_as(&mut self, folder: &str, prefix: &str, from: (&'static str, usize)) -> Result<()> {
         let format = match (prefix, self.permutation.cache) {
-            ("keys", Some([keys, _])) => keys,
-            ("values", Some([_, values])) => values,
+            ("keys" | "from", Some([first, _])) => first,
+            ("values" | "to", Some([_, second])) => second,
             _ => return Err(error(from, &format!("no format of {prefix} to import"))),
         };
         let (seen, outer) = (self.seen.clone(), std::mem::take(&mut self.lines));

@@ -18,6 +18,7 @@ pub struct Device {
     pub(super) queue: wgpu::Queue,
     info: wgpu::AdapterInfo,
     variants: Vec<&'static str>,
+    cooperative: &'static [&'static str],
     pub(super) pipelines: Pipelines,
     pub(super) kept: Kept,
     pub(super) ledger: Arc<Ledger>,
@@ -43,16 +44,32 @@ const LEAST_LANES: u32 = if cfg!(target_family = "wasm") { 4 } else { 8 };
 /// The largest binding that shaders can address: they count bytes in 32 bits.
 const MOST_BOUND: u64 = u32::MAX as u64 & !255;
 
-/// Whether the environment variable `HADAL_GPU_LIMITS` asks for no more than every WebGPU device has.
-///
-/// # Errors
-/// [`Error::Option`] if it says something else.
-pub fn floor_asked() -> Result<bool> {
-    match std::env::var("HADAL_GPU_LIMITS") {
-        Err(_) => Ok(false),
-        Ok(name) if name == "floor" => Ok(true),
-        Ok(name) if name == "adapter" => Ok(false),
-        Ok(name) => Err(Error::option("HADAL_GPU_LIMITS", format!("{name:?} is not one of floor, adapter"))),
+/// How much of an adapter is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// No more than every WebGPU device has.
+    Floor,
+    /// All that it has.
+    Adapter,
+    /// Also what wgpu calls experimental: cooperative matrices.
+    Experimental,
+}
+
+impl Reach {
+    /// What the environment variable `HADAL_GPU_LIMITS` asks for.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if it says something else.
+    pub fn asked() -> Result<Reach> {
+        match std::env::var("HADAL_GPU_LIMITS").as_deref() {
+            Err(_) | Ok("adapter") => Ok(Reach::Adapter),
+            Ok("floor") => Ok(Reach::Floor),
+            Ok("experimental") => Ok(Reach::Experimental),
+            Ok(name) => {
+                let message = format!("{name:?} is not one of floor, adapter, experimental");
+                Err(Error::option("HADAL_GPU_LIMITS", message))
+            }
+        }
     }
 }
 
@@ -88,21 +105,21 @@ pub fn is_hardware(adapter: &wgpu::Adapter) -> bool {
 }
 
 impl Device {
-    /// Opens an adapter; `floor`: with no more than every WebGPU device has.
+    /// Opens an adapter.
     ///
     /// # Errors
     /// [`Error::Gpu`] if the adapter refuses.
-    pub fn open(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
-        now(Device::request(adapter, floor))
+    pub fn open(adapter: &wgpu::Adapter, reach: Reach) -> Result<Device> {
+        now(Device::request(adapter, reach))
     }
 
     /// As [`Device::open`], where nothing may wait.
     ///
     /// # Errors
     /// As [`Device::open`].
-    pub async fn request(adapter: &wgpu::Adapter, floor: bool) -> Result<Device> {
-        let limits = if floor { wgpu::Limits::default() } else { adapter.limits() };
-        Device::request_with(adapter, floor, limits).await
+    pub async fn request(adapter: &wgpu::Adapter, reach: Reach) -> Result<Device> {
+        let limits = if reach == Reach::Floor { wgpu::Limits::default() } else { adapter.limits() };
+        Device::request_with(adapter, reach, limits).await
     }
 
     /// As [`Device::open`] at the floor, with bindings of no more than `bytes`: even small matrices and caches are cut.
@@ -111,18 +128,33 @@ impl Device {
     /// As [`Device::open`].
     pub fn open_with_bindings(adapter: &wgpu::Adapter, bytes: u64) -> Result<Device> {
         let limits = wgpu::Limits { max_storage_buffer_binding_size: bytes, ..wgpu::Limits::default() };
-        now(Device::request_with(adapter, true, limits))
+        now(Device::request_with(adapter, Reach::Floor, limits))
     }
 
-    async fn request_with(adapter: &wgpu::Adapter, floor: bool, limits: wgpu::Limits) -> Result<Device> {
+    async fn request_with(adapter: &wgpu::Adapter, reach: Reach, limits: wgpu::Limits) -> Result<Device> {
         let info = adapter.get_info();
         let beyond =
             wgpu::Features::PIPELINE_CACHE | wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SUBGROUP;
-        let wanted = if floor { wgpu::Features::empty() } else { beyond };
+        let tile = cooperative_tile(adapter).filter(|_| reach == Reach::Experimental);
+        if reach == Reach::Experimental && tile.is_none() {
+            tracing::warn!("{} offers no cooperative matrices that kernels know: it does without", info.name);
+        }
+        let wanted = match (reach, tile) {
+            (Reach::Floor, _) => wgpu::Features::empty(),
+            (_, Some(_)) => beyond | COOPERATIVE,
+            (_, None) => beyond,
+        };
+        let experimental_features = match tile {
+            // SAFETY: what wgpu asks to be acknowledged is that experimental features may have bugs that are undefined
+            // behaviour. They are used only by who asks for them by name, and pass the self-test first.
+            Some(_) => unsafe { wgpu::ExperimentalFeatures::enabled() },
+            None => wgpu::ExperimentalFeatures::disabled(),
+        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("hadal"),
             required_features: adapter.features() & wanted,
             required_limits: limits,
+            experimental_features,
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         };
@@ -141,7 +173,12 @@ impl Device {
             device,
             queue,
             info,
-            variants: if floor { vec![] } else { variants(adapter) },
+            variants: if reach == Reach::Floor { vec![] } else { variants(adapter) },
+            cooperative: match tile {
+                None => &[],
+                Some(16) => &["COOPERATIVE", "SIXTEEN"],
+                Some(_) => &["COOPERATIVE"],
+            },
             pipelines: Pipelines::default(),
             kept: Kept::default(),
             ledger: Arc::default(),
@@ -222,6 +259,11 @@ impl Device {
     /// Flags of every permutation: what the device has beyond the floor.
     pub fn variants(&self) -> &[&'static str] {
         &self.variants
+    }
+
+    /// Flags of a prompt's products by cooperative matrices; none where these were not asked for or are not there.
+    pub fn cooperative(&self) -> &'static [&'static str] {
+        self.cooperative
     }
 
     /// Neighbouring invocations that surely are of one subgroup; 1 where there are none.
@@ -332,6 +374,26 @@ impl Device {
         copy(1)?; // Memory is made when it is first used.
         Ok((2 * BYTES * u64::from(COPIES)) as f64 / copy(COPIES)?.as_secs_f64())
     }
+}
+
+/// What products by cooperative matrices need: these, halves, and to know one subgroup from another.
+const COOPERATIVE: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+    .union(wgpu::Features::SHADER_F16)
+    .union(wgpu::Features::SUBGROUP);
+
+/// Rows and columns of the cooperative matrices that an adapter multiplies, of halves with sums in f32; `None` if it has none
+/// that kernels know. wgpu would let others be asked for, so its list is what counts.
+pub fn cooperative_tile(adapter: &wgpu::Adapter) -> Option<u32> {
+    use wgpu::CooperativeScalarType::{F16, F32};
+    let listed = adapter.cooperative_matrix_properties();
+    let has = |side: &u32| {
+        let sizes = [*side; 3];
+        let fits = |of: &wgpu::CooperativeMatrixProperties| {
+            [of.m_size, of.n_size, of.k_size] == sizes && (of.ab_type, of.cr_type) == (F16, F32)
+        };
+        listed.iter().any(fits)
+    };
+    [16, 8].into_iter().find(has).filter(|_| adapter.features().contains(COOPERATIVE))
 }
 
 fn variants(adapter: &wgpu::Adapter) -> Vec<&'static str> {

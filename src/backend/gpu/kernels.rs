@@ -44,6 +44,7 @@ kernels! {
     MATMUL "matmul"
     NORM_ADD "norm_add"
     APPEND "append"
+    CONVERT "convert"
     ATTENTION "attention"
     COMBINE "combine"
     SOFTCAP "softcap"
@@ -52,8 +53,8 @@ kernels! {
 
 /// What kernels and formats import.
 static LIBRARY: &[(&str, &str)] = files![
-    "lib/affine" "lib/bytes" "lib/cache" "lib/codebook" "lib/divide" "lib/e2m1" "lib/encode" "lib/fives" "lib/floats" "lib/grid"
-    "lib/halves" "lib/iq4" "lib/k" "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/stream" "lib/tables"
+    "lib/affine" "lib/bytes" "lib/cache" "lib/codebook" "lib/cooperative" "lib/divide" "lib/dots" "lib/e2m1" "lib/encode"
+    "lib/fives" "lib/floats" "lib/grid" "lib/halves" "lib/iq4" "lib/k" "lib/lanes" "lib/nibbles" "lib/pairs" "lib/source" "lib/stream" "lib/tables"
     "lib/to_stream" "lib/trellis" "lib/turn" "lib/unpacked" "lib/weights" "lib/words"
 ];
 

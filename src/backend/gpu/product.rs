@@ -13,6 +13,9 @@ use crate::error::Result;
 
 /// Rows of weights of a workgroup of `matmul`.
 const TILE_ROWS: usize = 32;
+/// Rows of inputs, and that of few.
+const TILE_TOKENS: usize = 32;
+const FEW_TOKENS: usize = 8;
 
 /// What a matrix reads.
 pub(super) struct Inputs {
@@ -164,7 +167,11 @@ impl Gpu {
             let bindings = vec![(2, Arc::clone(&codes.buffer)), (3, Arc::clone(&numbers.buffer))];
             self.matvec(matrix, &Row { bindings, params: [0; 4], group, fused }, y, column, &flags);
         } else {
-            flags.extend(group.map(|_| "INT8"));
+            if group.is_some() {
+                flags.push("INT8");
+                let cooperative = if rows > FEW_TOKENS { self.device.cooperative() } else { &[] };
+                flags.extend(cooperative);
+            }
             self.matmul(matrix, prepared, rows, columns, y, column, &flags);
         }
     }
@@ -221,14 +228,14 @@ impl Gpu {
         column: usize,
         flags: &[&'static str],
     ) {
-        let tile = if rows <= 8 { 8 } else { 32 };
+        let tile = if rows <= FEW_TOKENS { FEW_TOKENS } else { TILE_TOKENS };
         // Rows of weights of a dispatch.
         let most = (self.device.most_macs() / (columns * rows) as u64) as usize / TILE_ROWS * TILE_ROWS;
         let most = most.max(TILE_ROWS);
         let permutation = Permutation {
             quant: Some(matrix.format.name),
             flags: flags.to_vec(),
-            consts: vec![("K", columns as u32), ("TOKENS", tile)],
+            consts: vec![("K", columns as u32), ("TOKENS", tile as u32)],
             ..Permutation::default()
         };
         for chunk in &matrix.chunks {
@@ -256,7 +263,7 @@ impl Gpu {
                     x_offset as u32,
                     x_stride as u32,
                 ];
-                let groups = [some.div_ceil(TILE_ROWS) as u32, (rows as u32).div_ceil(tile), 1];
+                let groups = [some.div_ceil(TILE_ROWS) as u32, rows.div_ceil(tile) as u32, 1];
                 let work = chunk.work(some, columns, rows);
                 self.record(&kernels::MATMUL, permutation.clone(), bindings.clone(), params, groups, work);
             }

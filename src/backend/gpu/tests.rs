@@ -17,8 +17,8 @@ mod codes;
 mod stored;
 mod translate;
 
-/// Flag sets that exclude each other, and what stands beside them.
-fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
+/// Flag sets that exclude each other, and what stands beside them and the flags `beyond` the floor.
+fn flag_sets(kernel: &Kernel, beyond: &[&str]) -> Vec<Vec<&'static str>> {
     let cross = |groups: &[&[&'static str]]| {
         groups.iter().fold(vec![vec![]], |sets: Vec<Vec<_>>, group| {
             let with = |set: &Vec<&'static str>, flag: &&'static str| {
@@ -30,6 +30,10 @@ fn flag_sets(kernel: &Kernel) -> Vec<Vec<&'static str>> {
         })
     };
     let source: &[&str] = &["", "NORMED", "SILU", "GELU"];
+    if beyond.contains(&"COOPERATIVE") {
+        let products = || cross(&[&["INT8"], &["", "SIXTEEN"], &["", "BIAS"], &["", "ADD"]]);
+        return if kernel.name == "matmul" { products() } else { vec![] };
+    }
     match kernel.name {
         "matvec" => {
             let mut sets = cross(&[&["", "CODES"], source, &["", "BIAS"], &["", "ADD"]]);
@@ -62,7 +66,7 @@ fn consts(quant: Option<&str>) -> Vec<(&'static str, u32)> {
     let sizes =
         [("K", 256), ("LANES", 8), ("ROWS", 32), ("TOKENS", 32), ("DIM", 64), ("INPUT", input), ("EACH", 48)];
     let heads = [("HEADS", 6), ("KV_HEADS", 2), ("PAIRS", 32), ("CAPACITY", 512), ("WORKGROUP", WORKGROUP)];
-    let tiles = [("QUERIES", 8), ("KEYS", 32)];
+    let tiles = [("QUERIES", 8), ("KEYS", 32), ("LOADED", 16)];
     sizes.into_iter().chain(heads).chain(tiles).collect()
 }
 
@@ -91,25 +95,44 @@ fn with_cache(mut permutation: Permutation, kernel: &Kernel, cache: Option<&Laye
     permutation
 }
 
+/// Each kind of row made of halves, and halves of each.
+fn conversions() -> Vec<Permutation> {
+    let half = CacheType::F16.stores()[0];
+    let stores = KINDS.iter().flat_map(|kind| [kind.keys, kind.values]).flatten();
+    let both = stores.flat_map(|store| [(half, store), (store, half)]);
+    both.map(|(from, to)| DeviceCache::conversion(from, to, 64).expect("heads that fit")).collect()
+}
+
+fn permutations(kernel: &Kernel, beyond: &[&'static str]) -> Vec<Permutation> {
+    let mut found = Vec::new();
+    for flags in flag_sets(kernel, beyond) {
+        if kernel.name == "convert" {
+            found.extend(conversions());
+            continue;
+        }
+        for cache in caches(kernel) {
+            for quant in formats(kernel, &flags) {
+                let flags = flags.clone();
+                let permutation =
+                    Permutation { quant, flags, consts: consts(quant), ..Permutation::default() };
+                found.push(with_cache(permutation, kernel, cache.as_ref()));
+            }
+        }
+    }
+    found.iter_mut().for_each(|permutation| permutation.flags.extend(beyond));
+    found
+}
+
 /// Every permutation, with flags beyond the floor or without, and what naga makes of it.
 fn each_permutation(
     beyond: &[&'static str],
     mut check: impl FnMut(&Kernel, &Permutation, Result<Module, String>),
 ) {
     for kernel in KERNELS {
-        for (flags, cache) in flag_sets(kernel)
-            .iter()
-            .flat_map(|flags| caches(kernel).into_iter().map(move |cache| (flags, cache)))
-        {
-            for quant in formats(kernel, flags) {
-                let flags = [&flags[..], beyond].concat();
-                let permutation =
-                    Permutation { quant, flags, consts: consts(quant), ..Permutation::default() };
-                let permutation = with_cache(permutation, kernel, cache.as_ref());
-                let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
-                let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
-                check(kernel, &permutation, composed.and_then(parse));
-            }
+        for permutation in permutations(kernel, beyond) {
+            let composed = kernel.compose(&permutation).map_err(|error| error.to_string());
+            let parse = |composed| kernel.parse(&composed).map_err(|error| error.to_string());
+            check(kernel, &permutation, composed.and_then(parse));
         }
     }
 }
@@ -145,10 +168,12 @@ fn every_permutation_is_valid_and_translated() {
 #[test]
 fn interfaces_are_as_they_were() {
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
-    each_permutation(&[], |_, _, module| {
-        let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
-        *found.entry(interface).or_default() += 1;
-    });
+    for (beyond, note) in [(&[][..], ""), (&["COOPERATIVE"], " by cooperative matrices")] {
+        each_permutation(beyond, |_, _, module| {
+            let interface = module.map_or_else(|error| error, |module| translate::interface(&module));
+            *found.entry(interface + note).or_default() += 1;
+        });
+    }
     let lines: Vec<_> = found.iter().map(|(interface, count)| format!("{interface} ({count})")).collect();
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::backend::cpu::Activations;
 use crate::backend::gpu::product::Prepared;
-use crate::backend::gpu::{Device, Gpu, adapters};
+use crate::backend::gpu::{Device, Gpu, Reach, adapters};
 use crate::backend::{Backend, Hidden, Source};
 use crate::quant::{Format, q8_0, q8_k};
 
@@ -43,8 +43,8 @@ fn codes(format: &Format, values: &[f32]) -> Vec<i8> {
 fn codes_are_those_of_the_cpu() {
     let values = rows();
     for adapter in adapters() {
-        for floor in [true, false] {
-            let device = Arc::new(Device::open(&adapter, floor).expect("a device"));
+        for reach in [Reach::Floor, Reach::Adapter] {
+            let device = Arc::new(Device::open(&adapter, reach).expect("a device"));
             let gpu = Gpu::new(Arc::clone(&device), Activations::Quantized);
             let x = gpu.hold(Hidden::new(values.clone(), COLUMNS)).expect("a buffer");
             let inputs = gpu.inputs(Source::Plain(&x)).expect("rows on the device");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::cpu::{Activations, Cpu};
-use crate::backend::gpu::{Device, Gpu, Rows, adapters};
+use crate::backend::gpu::{Device, Gpu, Reach, Rows, adapters};
 use crate::backend::{Backend, Heads, Hidden, Rotation};
 use crate::cache::{CacheType, KvCache, LayerShape, LayerState};
 
@@ -73,10 +73,10 @@ fn append_all(ops: &dyn Backend, cache: &mut KvCache, dim: usize, most: usize) {
 #[test]
 fn rows_are_those_of_the_cpu() {
     let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
-    let open = |floor| {
-        adapters().iter().map(|adapter| Device::open(adapter, floor).expect("a device").into()).collect()
+    let open = |reach| {
+        adapters().iter().map(|adapter| Device::open(adapter, reach).expect("a device").into()).collect()
     };
-    let (floor, native): (Vec<Arc<Device>>, Vec<_>) = (open(true), open(false));
+    let (floor, native): (Vec<Arc<Device>>, Vec<_>) = (open(Reach::Floor), open(Reach::Adapter));
     let more = ["turbo4/turbo5", "turbo5/turbo2", "turbo2/turbo8"].map(|kind| kind.parse().expect("a kind"));
     for kind in CacheType::all().chain(more) {
         // Kernels are compiled for each size, which takes a software device some seconds.
@@ -97,6 +97,46 @@ fn rows_in_several_parts_are_those_of_the_cpu() {
     for kind in [CacheType::F32, CacheType::F16, CacheType::TURBO, "q8_0/bf16".parse().expect("a kind")] {
         check(&cpu, &devices, kind, 64, 2);
     }
+}
+
+/// Rows that were dense, or of codes that both decode alike, become what they become on the CPU: on devices with all they
+/// have, at the floor, and with parts of other sizes before and after.
+#[test]
+fn converted_rows_are_those_of_the_cpu() {
+    let cpu = Cpu::new(Some(1), None, Activations::Float).expect("a CPU");
+    let cut = |adapter| Device::open_with_bindings(adapter, 4096);
+    for adapter in &adapters() {
+        let cut: Arc<Device> = cut(adapter).expect("a device").into();
+        let native: Arc<Device> = Device::open(adapter, Reach::Adapter).expect("a device").into();
+        for kind in CacheType::all() {
+            convert(&cpu, &cut, CacheType::F16, kind, 64);
+        }
+        for kind in
+            ["f32", "q8_0", "turbo:k4v2", "q4_0:rot/affine4"].map(|kind| kind.parse().expect("a kind"))
+        {
+            convert(&cpu, &native, CacheType::F32, kind, 128);
+            convert(&cpu, &native, "q8_0/bf16".parse().expect("a kind"), kind, 128);
+        }
+    }
+}
+
+fn convert(cpu: &Cpu, device: &Arc<Device>, from: CacheType, to: CacheType, dim: usize) {
+    let shape = LayerShape { heads: HEADS, dim, window: None };
+    let gpu = Gpu::new(Arc::clone(device), Activations::Float);
+    let convert = |ops: &dyn Backend| {
+        let mut cache = KvCache::new(&[shape], from, CAPACITY).expect("a cache");
+        append_all(ops, &mut cache, dim, 2);
+        let before = ops.stored(&cache.layers()[0]).expect("rows");
+        cache.convert(to, |_, layer| ops.convert(layer, to)).expect("heads that fit");
+        assert_eq!((cache.kind(), cache.layers()[0].kind()), (to, to));
+        (before, ops.stored(&cache.layers()[0]).expect("rows"))
+    };
+    let ((same_before, found), (before, expected)) = (convert(&gpu), convert(cpu));
+    let what = format!("{from} to {to}, heads of {dim}, on {}", device.name());
+    assert!(same_before == before, "{what}: other rows to begin with");
+    assert_eq!((found.first, found.len), (expected.first, expected.len), "{what}");
+    same(&format!("keys of {what}"), &found.keys, &expected.keys);
+    same(&format!("values of {what}"), &found.values, &expected.values);
 }
 
 fn check(cpu: &Cpu, devices: &[Arc<Device>], kind: CacheType, dim: usize, most: usize) {

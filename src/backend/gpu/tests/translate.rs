@@ -17,32 +17,41 @@ pub struct Target {
     /// Of the languages: the oldest that wgpu asks for with such devices.
     spirv: (u8, u8),
     metal: (u8, u8),
-    shader_model: hlsl::ShaderModel,
+    /// `None` where naga writes no HLSL.
+    shader_model: Option<hlsl::ShaderModel>,
 }
 
-/// Every WebGPU device; and one that has all that kernels may use.
-pub const TARGETS: [Target; 2] = [
+/// Every WebGPU device; one that has all that kernels may use; and what wgpu calls experimental beside that.
+pub const TARGETS: [Target; 3] = [
     Target {
         name: "floor",
         flags: &[],
         capabilities: Capabilities::empty(),
         spirv: (1, 0),
         metal: (2, 0),
-        shader_model: hlsl::ShaderModel::V5_1,
+        shader_model: Some(hlsl::ShaderModel::V5_1),
     },
     Target {
         name: "native",
         flags: &["HALVES", "SUBGROUPS"],
-        capabilities: Capabilities::SHADER_FLOAT16
-            .union(Capabilities::SHADER_FLOAT16_IN_FLOAT32)
-            .union(Capabilities::SUBGROUP)
-            .union(Capabilities::SUBGROUP_BARRIER)
-            .union(Capabilities::COOPERATIVE_MATRIX),
+        capabilities: NATIVE,
         spirv: (1, 3),
         metal: (3, 0),
-        shader_model: hlsl::ShaderModel::V6_6,
+        shader_model: Some(hlsl::ShaderModel::V6_6),
+    },
+    Target {
+        name: "cooperative",
+        flags: &["HALVES", "SUBGROUPS", "COOPERATIVE"],
+        capabilities: NATIVE.union(Capabilities::SHADER_FLOAT16).union(Capabilities::COOPERATIVE_MATRIX),
+        spirv: (1, 3),
+        metal: (3, 0),
+        shader_model: None,
     },
 ];
+
+const NATIVE: Capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32
+    .union(Capabilities::SUBGROUP)
+    .union(Capabilities::SUBGROUP_BARRIER);
 
 /// Translates the entry point `name` to every language.
 pub fn all(module: &Module, info: &ModuleInfo, name: &str, target: &Target) -> Result<(), String> {
@@ -55,13 +64,16 @@ pub fn all(module: &Module, info: &ModuleInfo, name: &str, target: &Target) -> R
     let pipeline = msl::PipelineOptions { entry_point: entry.clone(), ..Default::default() };
     let metal = msl::write_string(module, info, &options, &pipeline);
     let (metal, _) = metal.map_err(|error| format!("MSL: {error}"))?;
-    let options = hlsl::Options { shader_model: target.shader_model, ..Default::default() };
-    let pipeline = hlsl::PipelineOptions { entry_point: entry };
-    let mut text = String::new();
-    hlsl::Writer::new(&mut text, &options, &pipeline)
-        .write(module, info, None)
-        .map_err(|error| format!("HLSL: {error}"))?;
-    let written = words.len() > 100 && metal.contains("kernel void ") && text.contains("numthreads");
+    let mut written = words.len() > 100 && metal.contains("kernel void ");
+    if let Some(shader_model) = target.shader_model {
+        let options = hlsl::Options { shader_model, ..Default::default() };
+        let pipeline = hlsl::PipelineOptions { entry_point: entry };
+        let mut text = String::new();
+        hlsl::Writer::new(&mut text, &options, &pipeline)
+            .write(module, info, None)
+            .map_err(|error| format!("HLSL: {error}"))?;
+        written &= text.contains("numthreads");
+    }
     if written { Ok(()) } else { Err("a translation without the entry point".into()) }
 }
 
