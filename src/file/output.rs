@@ -117,7 +117,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Writes a whole file of several parts.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`Output::create`] and [`Output::commit`].
 pub fn write_all(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let mut output = Output::create(path)?;
     parts.iter().try_for_each(|part| output.write_all(part)).map_err(|error| Error::io(path, error))?;

@@ -196,7 +196,6 @@ mod tests {
             (Some(products(&[f32::NAN; COLUMNS])), Fallback::NotFinite),
             (Some(one(1e30)), Fallback::NotFinite),
             (Some(negative), Fallback::NotFinite),
-            (Some(products(&apart)), Fallback::NoGain),
         ];
         for (products, expected) in cases {
             for method in [Method::Gptq, Method::Ldlq] {
@@ -205,6 +204,9 @@ mod tests {
                 assert!(found == alone, "{expected:?}");
             }
         }
+        let (found, fallback, alone) = encoded(Method::Ldlq, Some(&products(&apart)));
+        assert_eq!(fallback, Some(Fallback::NoGain));
+        assert!(found == alone);
     }
 
     /// Three tokens, and more than enough: better than without, by what the outputs lose.
