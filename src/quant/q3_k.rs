@@ -98,12 +98,9 @@ impl super::Encode for Block {
     /// The group scale of largest magnitude becomes -32.
     fn encode(values: &[f32]) -> Self {
         let mut codes = [0; 256];
-        let mut scales = [0.0; 16];
-        for half in 0..2 {
-            let part = 128 * half..128 * half + 128;
-            let found = symmetric::adjusted(lanes::isa(), &values[part.clone()], 4, &mut codes[part]);
-            scales[8 * half..8 * half + 8].copy_from_slice(&found);
-        }
+        let scales = symmetric::of_block(&mut codes, |part, codes| {
+            symmetric::adjusted(lanes::isa(), &values[part], 4, codes)
+        });
         let extreme = first_extreme(&scales);
         let mut block = Block::zeroed();
         if extreme != 0.0 {
@@ -126,13 +123,10 @@ impl super::EncodeWeighted for Block {
         for (sum, weights) in sums.iter_mut().zip(weights.chunks_exact(16)) {
             *sum = weights.iter().fold(0.0f32, |sum, weight| sum + weight);
         }
-        let (mut codes, mut scales) = ([0; 256], [0.0; 16]);
-        for half in 0..2 {
-            let part = 128 * half..128 * half + 128;
-            let (values, weights) = (&values[part.clone()], &weights[part.clone()]);
-            let found = symmetric::weighted(lanes::isa(), values, weights, 4, &mut codes[part]);
-            scales[8 * half..8 * half + 8].copy_from_slice(&found);
-        }
+        let mut codes = [0; 256];
+        let scales = symmetric::of_block(&mut codes, |part, codes| {
+            symmetric::weighted(lanes::isa(), &values[part.clone()], &weights[part], 4, codes)
+        });
         let mut multiples = [0; 16];
         let scale = search::symmetric_weighted(&scales, &sums, 32, &mut multiples);
         let mut block = Block::zeroed();

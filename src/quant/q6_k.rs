@@ -92,13 +92,9 @@ impl Block {
     /// Errors count as `weights` say. The group scale of largest magnitude becomes -128.
     fn of(values: &[f32], weights: &[f32; 256]) -> Self {
         let mut codes = [0; 256];
-        let mut scales = [0.0; 16];
-        for half in 0..2 {
-            let part = 128 * half..128 * half + 128;
-            let (values, weights) = (&values[part.clone()], &weights[part.clone()]);
-            let found = symmetric::weighted(lanes::isa(), values, weights, 32, &mut codes[part]);
-            scales[8 * half..8 * half + 8].copy_from_slice(&found);
-        }
+        let scales = symmetric::of_block(&mut codes, |part, codes| {
+            symmetric::weighted(lanes::isa(), &values[part.clone()], &weights[part], 32, codes)
+        });
         let extreme = first_extreme(&scales);
         if extreme.abs() < search::EPSILON {
             return Block::zeroed();

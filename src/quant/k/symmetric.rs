@@ -1,12 +1,24 @@
 //! The searches of Q6_K and Q3_K, eight groups of 16 at a time, each in a lane of its own. A lane adds in the reference's
 //! order, so the bits are the same and the compiler may make vectors of lanes.
 
+use std::ops::Range;
+
 use super::lanes::{LANES, Lanes, mask, select};
 use super::search::{EPSILON, nearest};
 use crate::math::per_isa;
 
 /// Values of a group.
 const LENGTH: usize = 16;
+
+/// Scales of the 16 groups of a block, and their codes: `search` is told which values it is to take, eight groups at a time.
+pub fn of_block(codes: &mut [i8; 256], search: impl Fn(Range<usize>, &mut [i8]) -> Lanes) -> [f32; 16] {
+    let mut scales = [0.0; 16];
+    for (half, scales) in scales.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let part = LANES * LENGTH * half..LANES * LENGTH * (half + 1);
+        *scales = search(part.clone(), &mut codes[part]);
+    }
+    scales
+}
 
 per_isa! {
     /// [`super::search::symmetric_weighted`] of eight groups that follow each other. Their scales.
